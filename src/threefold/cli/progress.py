@@ -1,0 +1,85 @@
+"""Progress bars on stderr; nothing where stderr is no terminal."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from threefold.data import Report
+from threefold.engine import Progress as Stand
+from threefold.experiments import Cell, Result, Watcher
+from threefold.report.terminal import ours
+
+
+class Bars(Watcher):
+    """One line for the whole, one for the cohort in training, and a line left behind for each that is done."""
+
+    def __init__(self, cells: int) -> None:
+        console = Console(stderr=True)
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self.whole = self.bars.add_task("all", total=cells, note="")
+        self.current = self.bars.add_task("", total=None, visible=False, note="")
+
+    def __enter__(self) -> Self:
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.bars.stop()
+
+    def cohort(self, cell: Cell, seeds: Sequence[int]) -> None:
+        name = f"{cell.scenario.title} {cell.method.name} ×{len(seeds)}"
+        self.bars.reset(self.current, description=name, visible=True)
+
+    def progress(self, progress: Stand) -> None:
+        speed = self.bars.tasks[self.current].speed
+        note = f"task {progress.task + 1}/{progress.tasks}"
+        if speed:
+            note += f" · {speed:.0f} steps/s"
+        if progress.accuracy is not None:
+            note += f" · {progress.accuracy:.1f}% so far"
+        self.bars.update(self.current, completed=progress.step, total=progress.steps, note=note)
+
+    def done(self, result: Result) -> None:
+        self.bars.advance(self.whole)
+        if not self.bars.disable:
+            self.bars.console.print(f"{result.cell.name}: {ours(result)}", highlight=False, markup=False)
+
+    def warn(self, text: str) -> None:
+        self.bars.console.print(f"threefold: {text}", highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def fetching() -> Iterator[Report]:
+    """A bar for each file that is downloaded; on a terminal that shows none, nothing."""
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    ) as bars:
+        known: dict[str, object] = {}
+
+        def report(text: str, done: int, total: int | None, /) -> None:
+            if text not in known:
+                known[text] = bars.add_task(text, total=total)
+            bars.update(known[text], completed=done, total=total)  # type: ignore[arg-type]
+
+        yield report

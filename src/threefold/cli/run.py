@@ -1,0 +1,114 @@
+"""`threefold run`: compare methods in scenarios."""
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from threefold.experiments import Cell, Result
+
+PAPER_SEEDS = 20
+
+
+def run(
+    protocol: Annotated[str, typer.Argument(help="split-mnist, permuted-mnist, or split or permuted with --data.")],
+    scenario: Annotated[str, typer.Option(help="task, domain, class or all.")] = "all",
+    method: Annotated[
+        list[str] | None, typer.Option(help="NAME or NAME:key=value,…; may be repeated; all for every method.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="20 (seeds 1 to 20), 3-7, or 1,5,9.")] = "20",
+    tasks: Annotated[int | None, typer.Option(help="Number of tasks; the paper's if not given.")] = None,
+    iters: Annotated[int | None, typer.Option(help="Training iterations per task; the paper's if not given.")] = None,
+    hidden: Annotated[int | None, typer.Option(help="Units in each hidden layer; the paper's if not given.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate; the paper's if not given.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples in a batch; the paper's if not given.")] = None,
+    data: Annotated[str | None, typer.Option(help="Dataset NAME, or FILE.npz of your own.")] = None,
+    task_id_in: Annotated[
+        str | None, typer.Option(help="Task-IL: use the task in the output layer, the hidden layers, or both.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    precision: Annotated[str, typer.Option(help="fp32 or tf32.")] = "fp32",
+    store: Annotated[Path, typer.Option(help="File that keeps finished runs.")] = Path("threefold.db"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Train methods in scenarios, one network for each seed, and compare them with the published numbers."""
+    from threefold import protocols, scenarios
+    from threefold.cli.progress import Bars, fetching
+    from threefold.data import load
+    from threefold.errors import ThreefoldError
+    from threefold.experiments import Cell, Settings, parse_seeds, run_cells
+    from threefold.methods import METHODS, parse
+
+    # everything that needs no data is checked before any is fetched
+    kind, named = protocols.find(protocol)
+    wanted = list(scenarios.SCENARIOS.values()) if scenario == "all" else [scenarios.find(scenario)]
+    names = [name for given in method or ["none"] for name in (METHODS if given == "all" else [given])]
+    methods = {parsed.name: parsed for parsed in map(parse, dict.fromkeys(names))}
+    chosen = parse_seeds(seeds)
+    settings = Settings.checked(iters=iters, lr=lr, batch=batch, hidden=hidden, device=device, precision=precision)
+    settings.resolved_device()
+    with fetching() as report:
+        cut = kind(load(data or named or "mnist", report=report), tasks)
+
+    cells = [Cell.of(cut, s, m, settings, task_id_in) for m in methods.values() for s in wanted]
+    refused = [(cell, reason) for cell in cells if (reason := cell.refusal())]
+    allowed = [cell for cell in cells if not cell.refusal()]
+    if not allowed:
+        raise ThreefoldError(refused[0][1])
+    with Bars(len(allowed)) as bars:
+        results = run_cells(allowed, chosen, store, bars)
+    if as_json:
+        print(json.dumps(_document(results, refused), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        _show(results, refused)
+
+
+def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]") -> dict[str, object]:
+    return {
+        "unit": "per cent",
+        "results": [result.to_json() for result in results],
+        "refused": [
+            {"scenario": cell.scenario.name, "method": cell.method.name, "reason": reason} for cell, reason in refused
+        ],
+    }
+
+
+def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]") -> None:
+    from rich.console import Console
+
+    from threefold.report.terminal import comparison, reasons
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(comparison(results, refused))
+    for where, reason in reasons(refused).items():
+        console.print(f"– {where}: {reason}", style="dim", markup=False, highlight=False)
+    for result in results:
+        if result.diverged:
+            seeds = ", ".join(map(str, result.diverged))
+            console.print(f"{result.cell.name} diverged for seed {seeds}.", markup=False, highlight=False)
+    note = shortened(results)
+    if note:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+
+
+def shortened(results: "Sequence[Result]") -> str | None:
+    """A sentence that says what was cut short, and the command that runs it in full."""
+    cell, seeds = results[0].cell, len(results[0].seeds)
+    full = cell.protocol.defaults.iters
+    if cell.training.iters >= full and seeds >= PAPER_SEEDS:
+        return None
+    names = dict.fromkeys(result.cell.scenario.name for result in results)
+    methods = dict.fromkeys(result.cell.method.name for result in results)
+    scenario = names.popitem()[0] if len(names) == 1 else "all"
+    command = ["threefold", "run", cell.protocol.title, "--scenario", scenario]
+    for name in methods:
+        command += ["--method", name]
+    return (
+        f"This was shortened: {cell.training.iters} of {full} iterations per task and {seeds} of {PAPER_SEEDS} seeds."
+        f" In full: {shlex.join(command)} --seeds {PAPER_SEEDS}"
+    )

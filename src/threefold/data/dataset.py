@@ -1,0 +1,155 @@
+"""A dataset: training and test samples as tensors in memory."""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from math import prod
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from threefold.errors import ThreefoldError
+
+Array = NDArray[Any] | Tensor
+
+_UNIT = np.arange(256, dtype=np.float32) / np.float32(255)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Samples and labels, checked once and never changed after.
+
+    Build one with `from_arrays`; the plain constructor checks nothing. The fingerprint is the SHA-256 of what the four
+    tensors hold (shapes and values), so it is the same whichever source, file or memory layout they came from, and
+    a run's key can stand on it.
+    """
+
+    name: str
+    train_x: Tensor
+    """float32, (N, *shape); images of the known datasets are (N, 28, 28) in [0, 1]"""
+    train_y: Tensor
+    """int64, (N,), labels 0…C−1"""
+    test_x: Tensor
+    test_y: Tensor
+    fingerprint: str
+
+    @property
+    def classes(self) -> int:
+        return int(self.train_y.max()) + 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.train_x.shape[1:])
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.shape))
+        return (
+            f"Dataset('{self.name}', {len(self.train_y)} + {len(self.test_y)} samples of {shape}, "
+            f"{self.classes} classes)"
+        )
+
+    @classmethod
+    def from_arrays(cls, train_x: Array, train_y: Array, test_x: Array, test_y: Array, *, name: str = "arrays") -> Self:
+        """A dataset from the user's own numpy arrays or tensors, copied.
+
+        Inputs of dtype uint8 are divided by 255; floats are taken as they are, as float32. Other integers are refused,
+        because nobody can tell their scale. Labels must have an integer dtype: floats are refused even where every
+        value is whole. One class is enough here; whether a scenario can use it is the scenario's business.
+        """
+        arrays: dict[str, NDArray[Any]] = {
+            "train_x": _inputs("train_x", train_x),
+            "train_y": _labels("train_y", train_y),
+            "test_x": _inputs("test_x", test_x),
+            "test_y": _labels("test_y", test_y),
+        }
+        for part in ("train", "test"):
+            samples, labels = len(arrays[f"{part}_x"]), len(arrays[f"{part}_y"])
+            if samples != labels:
+                raise ThreefoldError(
+                    f"{part}_x has {samples} samples but {part}_y has {labels} labels; each sample must have one label."
+                )
+        train, test = arrays["train_x"].shape[1:], arrays["test_x"].shape[1:]
+        if train != test:
+            raise ThreefoldError(f"test_x has samples of shape {test}; they must have train_x's shape, {train}.")
+        _check_classes(arrays["train_y"], arrays["test_y"])
+        tensors = {field: torch.from_numpy(array) for field, array in arrays.items()}
+        return cls(name=name, **tensors, fingerprint=_fingerprint(arrays))
+
+
+def _numpy(field: str, value: object) -> NDArray[Any]:
+    """The value as a numpy array; it may still share memory with what was given."""
+    if isinstance(value, Tensor):
+        # numpy has no bfloat16, and all floats end as float32 anyway
+        return (value.float() if value.is_floating_point() else value).numpy(force=True)
+    if isinstance(value, np.ndarray):
+        return np.asarray(value)
+    raise ThreefoldError(f"{field} is of type {type(value).__name__}; it must be a numpy array or a torch tensor.")
+
+
+def _inputs(field: str, value: object) -> NDArray[np.float32]:
+    given = _numpy(field, value)
+    if given.dtype != np.uint8 and given.dtype.kind != "f":
+        raise ThreefoldError(
+            f"{field} has dtype {given.dtype}; it must be uint8 (divided by 255) or floating point (taken as it is)."
+        )
+    if given.ndim < 2:
+        raise ThreefoldError(
+            f"{field} has shape {given.shape}; it must have at least two dimensions, samples × features."
+        )
+    if given.size == 0:
+        raise ThreefoldError(f"{field} has shape {given.shape} and is empty; it must hold at least one sample.")
+    if given.dtype == np.uint8:
+        return np.ascontiguousarray(_UNIT[given])
+    with np.errstate(over="ignore"):
+        x = np.array(given, dtype=np.float32, order="C", copy=True)
+    finite = np.isfinite(x).reshape(len(x), prod(x.shape[1:])).all(axis=1)
+    if not finite.all():
+        raise ThreefoldError(
+            f"{field} holds a value that is NaN, infinite or too large for float32 in sample {int(finite.argmin())}; "
+            "every value must be finite."
+        )
+    return x
+
+
+def _labels(field: str, value: object) -> NDArray[np.int64]:
+    given = _numpy(field, value)
+    if given.dtype.kind not in "iu":
+        raise ThreefoldError(f"{field} has dtype {given.dtype}; labels must be integers, 0…C−1.")
+    if given.ndim != 1:
+        raise ThreefoldError(f"{field} has shape {given.shape}; labels must have one dimension, one label per sample.")
+    if given.size == 0:
+        raise ThreefoldError(f"{field} is empty; it must hold at least one label.")
+    low, high = int(given.min()), int(given.max())
+    if low < 0 or high >= 2**31:
+        raise ThreefoldError(f"{field} holds the label {low if low < 0 else high}; labels must be 0…C−1.")
+    return np.array(given, dtype=np.int64, order="C", copy=True)
+
+
+def _check_classes(train_y: NDArray[np.int64], test_y: NDArray[np.int64]) -> None:
+    """Labels are 0…C−1 with none left out, and each occurs in both parts."""
+    train, test = np.unique(train_y), np.unique(test_y)
+    used = np.union1d(train, test)
+    if used[-1] != len(used) - 1:
+        absent = int((used != np.arange(len(used))).argmax())
+        raise ThreefoldError(
+            f"train_y and test_y hold {len(used)} different labels up to {used[-1]} but not {absent}; "
+            "labels must be 0…C−1 with none left out."
+        )
+    for field, kind, present in (("train_y", "training", train), ("test_y", "test", test)):
+        missing = np.setdiff1d(used, present)
+        if missing.size:
+            raise ThreefoldError(
+                f"{field} has no {kind} samples of class {missing[0]}; "
+                f"each of the {len(used)} classes must have at least one."
+            )
+
+
+def _fingerprint(arrays: dict[str, NDArray[Any]]) -> str:
+    digest = sha256()
+    for field, array in arrays.items():
+        digest.update(f"{field}{array.shape}".encode())
+        digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).data)
+    return digest.hexdigest()

@@ -1,0 +1,199 @@
+"""The stack: every parameter has a leading replica axis, one step trains all replicas (DESIGN idea 1)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import grad_and_value, vmap
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils._pytree import tree_leaves, tree_map
+
+from threefold.engine.material import Material
+from threefold.engine.optimizer import Adam
+from threefold.methods import Method, Part
+from threefold.methods.method import objective
+from threefold.methods.part import Batch, Learner, Memory, Now, Params, Setting, only_active
+from threefold.nets import MLP, GateOn, initial_params
+from threefold.randomness import generator
+
+PIECE = 1 << 25  # inputs gathered at once outside training: 128 MB
+
+
+def stacked(trees: Sequence[Any]) -> Any:
+    """Trees of tensors, one for each replica, as one tree with a leading replica axis."""
+    return tree_map(lambda *leaves: torch.stack(leaves), *trees)
+
+
+def padded(rows: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Index sets of different sizes as one tensor, and which of its entries are real."""
+    sizes = torch.tensor([len(row) for row in rows])
+    indices = pad_sequence(list(rows), batch_first=True)
+    return indices.to(device), (torch.arange(indices.shape[1]) < sizes.unsqueeze(1)).to(device)
+
+
+class Lockstep:
+    """A cohort's networks, optimiser and memories, and the step that trains them."""
+
+    def __init__(
+        self,
+        methods: Sequence[Method],
+        seeds: Sequence[int],
+        setting: Setting,
+        material: Material,
+        lr: Sequence[float],
+        device: torch.device,
+    ) -> None:
+        self.seeds, self.setting, self.material, self.device = seeds, setting, material, device
+        self._template = methods[0].parts  # what is the same for all replicas
+        self.methods = methods  # each replica's own, its hyperparameters plain numbers
+        self._numbers = [
+            {
+                name: torch.tensor([getattr(m.parts[place], name) for m in methods], device=device)
+                for name in part.per_replica()
+            }
+            for place, part in enumerate(self._template)
+        ]
+        self.parts = self._bind(self._numbers)
+        gate_on: GateOn = next((part.gate_on for part in self._template if hasattr(part, "gate_on")), "activation")
+        self.nets: dict[str, nn.Module] = {
+            "classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units, gate_on)
+        }
+        for part in self._template:
+            self.nets |= part.networks(setting)
+        initial = [
+            {name: initial_params(net, generator(seed, f"weights of {name}")) for name, net in self.nets.items()}
+            for seed in seeds
+        ]
+        self.params: dict[str, Params] = self._place(stacked(initial))
+        memories = [
+            {part.name: part.begin(setting, seed, params["classifier"]) for part in method.parts}
+            for method, seed, params in zip(methods, seeds, initial, strict=True)
+        ]
+        self.memory: dict[str, Memory] = self._place(stacked(memories))
+        self.optimizer = Adam(tree_leaves(self.params), lr)
+        self.loss = torch.zeros(len(seeds), device=device)
+        self.reach(0)
+
+    def _place(self, tree: Any) -> Any:
+        return tree_map(lambda leaf: leaf.to(self.device), tree)
+
+    def _bind(self, numbers: Sequence[Mapping[str, Tensor]]) -> list[Part]:
+        return [part.model_copy(update=n) for part, n in zip(self._template, numbers, strict=True)]
+
+    def reach(self, task: int) -> None:
+        """Training stands at this task now."""
+        outputs = self.setting.outputs
+        self.task = task
+        self.now = self._place(
+            Now(torch.tensor(float(task + 1)), active=outputs.table(task + 1), taught=outputs.table(task))
+        )
+
+    # one step
+
+    def step(self, batch: Batch, drawn: dict[str, Batch | Tensor]) -> None:
+        """Train every replica on its batch. No host synchronisation, no shape that depends on values."""
+        grads, self.loss = vmap(self._gradients, in_dims=(0, 0, 0, 0, 0, None))(
+            self.params, self.memory, self._numbers, batch, drawn, self.now
+        )
+        observers = [part for part in self.parts if part.observes]
+        classifier = self.params["classifier"]
+        before = {name: p.clone() for name, p in classifier.items()} if observers else {}
+        self.optimizer.step(tree_leaves(grads))
+        for part in observers:
+            part.observe(self.memory[part.name], before, classifier, grads["classifier"])
+
+    def _gradients(
+        self,
+        params: dict[str, Params],
+        memory: dict[str, Memory],
+        numbers: list[dict[str, Tensor]],
+        batch: Batch,
+        drawn: dict[str, Any],
+        now: Now,
+    ) -> tuple[dict[str, Params], Tensor]:
+        """One network's gradient: current data, replayed data, penalties; then whatever adjusts it."""
+        parts = self._bind(numbers)
+        learner = Learner(self.nets, parts, params, memory, now)
+        later = self.task > 0
+        replays = [part.recall(learner, batch, drawn) if later else None for part in parts]
+
+        def loss(params: dict[str, Params]) -> Tensor:
+            at = Learner(self.nets, parts, params, memory, now)
+            return objective(parts, at, batch, replays, drawn, later=later)
+
+        grads, value = grad_and_value(loss)(params)
+        for part in parts:
+            if later and part.adjusts:
+                grads = grads | {"classifier": part.adjust(grads["classifier"], learner, drawn)}
+        return grads, value
+
+    # outside training
+
+    def map(self, function: Callable[..., Any], *args: Any) -> Any:
+        """`function(learner, *args)` for every replica; arguments carry the replica axis first."""
+
+        def one(
+            params: dict[str, Params],
+            memory: dict[str, Memory],
+            numbers: list[dict[str, Tensor]],
+            now: Now,
+            args: tuple[Any, ...],
+        ) -> Any:
+            return function(Learner(self.nets, self._bind(numbers), params, memory, now), *args)
+
+        return vmap(one, in_dims=(0, 0, 0, None, 0))(self.params, self.memory, self._numbers, self.now, args)
+
+    def predict(self, x: Tensor, task: Tensor, active: Tensor) -> Tensor:
+        """The winning output unit for each sample of `task`, among the active ones."""
+
+        def one(learner: Learner, x: Tensor) -> Tensor:
+            scores = (part.scores(learner, x, task) for part in learner.parts)
+            best = next((s for s in scores if s is not None), None)
+            return only_active(learner.logits(x, task) if best is None else best, active).argmax(-1)
+
+        chosen: Tensor = self.map(one, x)
+        return chosen
+
+    def pieces(self, samples: int) -> Iterator[slice]:
+        """Slices of `samples` that are small enough to gather for all replicas at once."""
+        size = max(1, PIECE // (len(self.seeds) * self.setting.inputs))
+        return (slice(start, start + size) for start in range(0, samples, size))
+
+    def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor]]:
+        """The current task's training data (or the `chosen` indices) in pieces, with weights: see `Stack`."""
+        own = chosen or [tasks[self.task].train for tasks in self.material.sequences]
+        indices, real = padded(own, self.device)
+        weights = real / real.sum(1, keepdim=True)
+        task = torch.tensor(self.task, device=self.device)
+        for piece in self.pieces(indices.shape[1]):
+            yield self.fetch(indices[:, piece], task), weights[:, piece]
+
+    def own_samples(self, label: int) -> list[Tensor]:
+        labels = self.material.train_y.cpu()
+        tasks = [tasks[self.task] for tasks in self.material.sequences]
+        return [task.train[labels[task.train] == task.classes[label]] for task in tasks]
+
+    def fetch(self, indices: Tensor, task: Tensor) -> Batch:
+        return self.material.train(indices, task)
+
+    def consolidate(self) -> None:
+        """A task is finished: every part takes it into its memory."""
+        for part in self.parts:
+            self.memory[part.name] = part.consolidate(self, self.memory[part.name], self.task)
+
+    def finite(self) -> Tensor:
+        """Which replicas hold finite numbers only."""
+        rows = [leaf.flatten(1).isfinite().all(1) for leaf in tree_leaves(self.params)]
+        return torch.stack([*rows, self.loss.isfinite()]).all(0)
+
+    # checkpoints
+
+    def state(self) -> dict[str, Any]:
+        return {"params": self.params, "memory": self.memory, "optimizer": self.optimizer.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for mine, saved in zip(tree_leaves(self.params), tree_leaves(state["params"]), strict=True):
+            mine.copy_(saved)
+        self.memory = self._place(state["memory"])
+        self.optimizer.restore(state["optimizer"])

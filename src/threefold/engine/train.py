@@ -1,0 +1,132 @@
+"""Trains one cohort through its sequence of tasks."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from threefold.engine.checkpoint import Checkpoint
+from threefold.engine.draws import Draws
+from threefold.engine.evaluate import accuracies
+from threefold.engine.lockstep import Lockstep
+from threefold.engine.material import Material
+from threefold.methods import Method
+from threefold.methods.part import Setting
+from threefold.protocols import Protocol
+from threefold.scenarios import Outputs, Scenario
+
+REPORT_EVERY = 10  # steps between two reports of progress
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a cohort is trained; the same for all its replicas."""
+
+    iters: int
+    batch: int
+    hidden: int
+    precision: str = "fp32"
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a cohort stands: `step` of `steps` over all tasks, and the average accuracy after the last task."""
+
+    step: int
+    steps: int
+    task: int
+    tasks: int
+    accuracy: float | None
+
+
+@dataclass
+class Outcome:
+    """What a cohort measured: per cent correct before training and after each task, for every replica."""
+
+    initial: Tensor  # replicas × tasks
+    matrix: Tensor  # replicas × tasks trained × tasks tested
+    diverged_at: list[int | None]  # the first task after which a replica's numbers were not finite
+    seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "consolidate": 0.0, "evaluate": 0.0})
+
+
+def train(
+    protocol: Protocol,
+    scenario: Scenario,
+    methods: Sequence[Method],
+    seeds: Sequence[int],
+    lr: Sequence[float],
+    training: Training,
+    checkpoint: Checkpoint | None = None,
+    report: Callable[[Progress], None] = lambda progress: None,
+) -> Outcome:
+    """Train replica i with `methods[i]`, `seeds[i]` and `lr[i]`; the methods differ in numbers at most."""
+    device = torch.device(training.device)
+    outputs = Outputs(scenario, protocol.tasks, protocol.classes_per_task)
+    material = Material(protocol, outputs, seeds, training.batch, device)
+    setting = Setting(outputs, material.train_x.shape[1], training.hidden, training.batch)
+    with torch.no_grad(), _precision(training.precision):
+        stack = Lockstep(methods, seeds, setting, material, lr, device)
+        saved = checkpoint.load(device) if checkpoint else None
+        if saved:
+            stack.restore(saved["stack"])
+            outcome = Outcome(saved["initial"].cpu(), saved["matrix"].cpu(), saved["diverged_at"], saved["seconds"])
+        else:
+            empty = torch.full((len(seeds), outputs.tasks, outputs.tasks), torch.nan, dtype=torch.float64)
+            outcome = Outcome(torch.empty(0), empty, [None] * len(seeds))
+            with _timed(outcome, "evaluate"):
+                outcome.initial = accuracies(stack, 0)
+        for task in range(saved["finished"] if saved else 0, outputs.tasks):
+            stack.reach(task)
+            with _timed(outcome, "train"):
+                _train_task(stack, task, training, outcome, report)
+                _wait(device)
+            with _timed(outcome, "consolidate"):
+                stack.consolidate()
+                _wait(device)
+            with _timed(outcome, "evaluate"):
+                outcome.matrix[:, task] = accuracies(stack, task + 1)
+            for replica, finite in enumerate(stack.finite().tolist()):
+                if not finite and outcome.diverged_at[replica] is None:
+                    outcome.diverged_at[replica] = task
+            if checkpoint and task + 1 < outputs.tasks:
+                checkpoint.save({"stack": stack.state(), "finished": task + 1, **vars(outcome)})
+    return outcome
+
+
+def _train_task(
+    stack: Lockstep, task: int, training: Training, outcome: Outcome, report: Callable[[Progress], None]
+) -> None:
+    tasks, iters = stack.setting.outputs.tasks, training.iters
+    accuracy = outcome.matrix[:, task - 1, :task].mean().item() if task else None
+    draws = Draws(stack, iters)
+    for step in range(iters):
+        stack.step(*draws.at(step))
+        if (step + 1) % REPORT_EVERY == 0 or step + 1 == iters:
+            report(Progress(task * iters + step + 1, tasks * iters, task, tasks, accuracy))
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def _timed(outcome: Outcome, what: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    outcome.seconds[what] += time.perf_counter() - start
+
+
+@contextmanager
+def _precision(precision: str) -> Iterator[None]:
+    """TF32 products are the caller's explicit choice, whatever the process had set before."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

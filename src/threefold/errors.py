@@ -1,0 +1,19 @@
+"""The one kind of error a user can mend."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ThreefoldError(Exception):
+    """Bad input. Its text is one sentence that names the field, the value and what would be right.
+
+    The command line prints it without a traceback and exits with status 2.
+    """
+
+
+def unknown(field: str, value: str, known: Iterable[str]) -> ThreefoldError:
+    """The error for a name that is not one of `known`, with the nearest one suggested."""
+    names = sorted(known)
+    close = get_close_matches(value, names, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}."
+    return ThreefoldError(f"{field} '{value}' is not known; {hint}")

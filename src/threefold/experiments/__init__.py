@@ -1,0 +1,8 @@
+"""Experiments: what is compared with what, planned, run and resumed."""
+
+from threefold.experiments.cell import Cell, Settings
+from threefold.experiments.result import Result, Summaries
+from threefold.experiments.run import Watcher, run, run_cells
+from threefold.experiments.seeds import parse_seeds
+
+__all__ = ["Cell", "Result", "Settings", "Summaries", "Watcher", "parse_seeds", "run", "run_cells"]

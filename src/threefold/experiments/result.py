@@ -1,0 +1,83 @@
+"""What a cell's runs came to."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from threefold.experiments.cell import Cell
+from threefold.results import Record, Summary, Verdict, summarize, verdict
+
+Summaries = dict[str, Summary]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A cell and its runs, one for each seed. Accuracies are in per cent."""
+
+    cell: Cell
+    records: Sequence[Record]
+
+    @property
+    def seeds(self) -> list[int]:
+        return [record.spec["seed"] for record in self.records]
+
+    @property
+    def diverged(self) -> list[int]:
+        """Seeds whose training ended in numbers that are not finite."""
+        return [record.spec["seed"] for record in self.records if record.status == "diverged"]
+
+    @property
+    def accuracy(self) -> Summary:
+        """Average test accuracy over all tasks at the end of training: the number in the paper's tables."""
+        return self.metrics["average_accuracy"]
+
+    @cached_property
+    def metrics(self) -> Summaries:
+        names = self.records[0].metrics
+        return {name: summarize(record.metrics[name] for record in self.records) for name in names}
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """Accuracy after each task (axis 1) on each task (axis 2), for each seed (axis 0)."""
+        return np.array([record.matrix for record in self.records])
+
+    @property
+    def initial(self) -> NDArray[np.float64]:
+        """Accuracy on each task before any training, for each seed."""
+        return np.array([record.initial for record in self.records])
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How the accuracy compares with the published one; None where there is none or the run was not the paper's."""
+        published = self.cell.published()
+        return verdict(self.accuracy, published) if published and self.cell.comparable else None
+
+    def to_json(self) -> dict[str, Any]:
+        published, judged = self.cell.published(), self.verdict
+        return {
+            "spec": self.cell.spec() | {"seeds": self.seeds},
+            "accuracy": _summary(self.accuracy),
+            "accuracy_matrix": [record.to_json()["matrix"] for record in self.records],
+            "initial_accuracy": [record.to_json()["initial"] for record in self.records],
+            "metrics": {name: _summary(summary) for name, summary in self.metrics.items()},
+            "diverged_seeds": self.diverged,
+            "published": {"mean": published.mean, "sem": published.sem, "n": published.n} if published else None,
+            "verdict": str(judged.outcome) if judged else None,
+        }
+
+
+def _summary(summary: Summary) -> dict[str, Any]:
+    return {
+        "mean": _number(summary.mean),
+        "sem": _number(summary.sem),
+        "per_seed": [_number(value) for value in summary.per_seed],
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,71 @@
+"""A method is a composition of parts (DESIGN idea 4)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from threefold.errors import ThreefoldError
+from threefold.methods.part import Batch, Learner, Part, Replay, Setting, only_active
+
+
+def classification(learner: Learner, x: Tensor, y: Tensor, task: Tensor) -> Tensor:
+    """Cross entropy over the active units, averaged over samples (equation 1)."""
+    return cross_entropy(only_active(learner.logits(x, task), learner.now.active[task]), y)
+
+
+def objective(
+    parts: Sequence[Part],
+    learner: Learner,
+    batch: Batch,
+    replays: Sequence[Replay | None],
+    drawn: Mapping[str, Any],
+    *,
+    later: bool,
+) -> Tensor:
+    """The loss of one network at one step: current data, replayed data, penalties, and networks trained beside it.
+
+    Current and replayed data are weighted 1/K and 1 − 1/K, with K the number of tasks so far (section 4.2).
+    `later`: is there an earlier task to protect?
+    """
+    special = (part.loss(learner, batch) for part in parts)
+    total = next((loss for loss in special if loss is not None), None)
+    if total is None:
+        total = classification(learner, batch.x, batch.y, batch.task)
+    for part, replay in zip(parts, replays, strict=True):
+        loss = None if replay is None else part.replay_loss(learner, replay)
+        if loss is not None:
+            share = 1 / learner.now.seen
+            total = share * total + (1 - share) * loss
+    for part, replay in zip(parts, replays, strict=True):
+        penalty = part.penalty(learner.params, learner.memory[part.name]) if later else None
+        beside = part.side_loss(learner, batch, replay, drawn)
+        for loss in (penalty, beside):
+            total = total if loss is None else total + loss
+    return total
+
+
+class Method:
+    """Parts that work together, for example `EWC() + XdG()`. No part at all is plain training: the baseline None."""
+
+    def __init__(self, *parts: Part) -> None:
+        names = [part.name for part in parts]
+        if len(set(names)) < len(names):
+            raise ThreefoldError(f"method '{'+'.join(names)}' names a part twice; right would be each part once.")
+        self.parts = parts
+        self.name = "+".join(names) or "none"
+
+    def __add__(self, other: "Method | Part") -> "Method":
+        return Method(*self.parts, *(other.parts if isinstance(other, Method) else [other]))
+
+    def __repr__(self) -> str:
+        return f"Method({', '.join(map(repr, self.parts))})"
+
+    def refuse(self, setting: Setting) -> str | None:
+        """Why this method cannot be used in this setting: the dash in a table's cell."""
+        return next((reason for part in self.parts if (reason := part.refuse(setting))), None)
+
+    def hyperparameters(self) -> dict[str, dict[str, Any]]:
+        """Every hyperparameter of every part."""
+        return {part.name: part.model_dump() for part in self.parts}

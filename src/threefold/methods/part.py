@@ -1,0 +1,247 @@
+"""What a method is made of.
+
+A part is written for ONE network: plain functions of that network's parameters, memory and batch. The engine maps them
+over all replicas of a cohort. Hooks that run once per task, when a task is finished, see the whole stack.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from threefold.protocols import Task
+from threefold.scenarios import Outputs
+
+if TYPE_CHECKING:
+    from threefold.methods.method import Method
+
+Params = dict[str, Tensor]
+Memory = dict[str, Any]  # a tree of tensors
+
+
+class Batch(NamedTuple):
+    """Samples that reach a step."""
+
+    x: Tensor  # (samples, inputs)
+    y: Tensor  # (samples,) target units
+    task: Tensor  # (samples,) the task each belongs to
+
+
+class Replay(NamedTuple):
+    """Replayed samples: `y` is a unit for each (hard targets) or a probability for each unit (soft targets)."""
+
+    x: Tensor
+    y: Tensor
+    task: Tensor
+
+
+class Now(NamedTuple):
+    """Where training stands; the same for all replicas. Rows of the masks are tasks, columns output units."""
+
+    seen: Tensor  # how many tasks have been seen, the current one included (the paper's K)
+    active: Tensor  # units active for data of each task
+    taught: Tensor  # units that were active before the current task: those that targets are defined over
+
+
+class Samples(NamedTuple):
+    """Draws of training samples, steps × batch: the engine turns each step's row into a `Batch`."""
+
+    indices: Tensor
+    task: Tensor
+
+
+class Noise(NamedTuple):
+    """A wish for standard normal draws of this shape at every step."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a method may know about the experiment before training."""
+
+    outputs: Outputs
+    inputs: int
+    hidden: int
+    batch: int
+    unit_interval: bool = True  # are all inputs in [0, 1]?
+
+
+class Learner:
+    """One network in training, as the parts of its method see it."""
+
+    def __init__(
+        self,
+        nets: Mapping[str, nn.Module],
+        parts: Sequence["Part"],
+        params: Mapping[str, Params],
+        memory: Mapping[str, Memory],
+        now: Now,
+    ) -> None:
+        self.nets, self.parts, self.all_params, self.memory, self.now = nets, parts, params, memory, now
+
+    @property
+    def params(self) -> Params:
+        return self.all_params["classifier"]
+
+    def logits(self, x: Tensor, task: Tensor, params: Params | None = None) -> Tensor:
+        """The classifier's output, inactive units included, for samples of `task` (one for all, or one each)."""
+        params = self.params if params is None else params
+        logits: Tensor = functional_call(self.nets["classifier"], params, (x, self._gates(task)))
+        return logits
+
+    def features(self, x: Tensor, task: Tensor) -> Tensor:
+        """Activations of the last hidden layer (iCaRL's ψ)."""
+        prefix = "features."
+        params = {name.removeprefix(prefix): p for name, p in self.params.items() if name.startswith(prefix)}
+        hidden: nn.Module = self.nets["classifier"].features  # type: ignore[assignment]
+        features: Tensor = functional_call(hidden, params, (x, self._gates(task)))
+        return features
+
+    def _gates(self, task: Tensor) -> Sequence[Tensor] | None:
+        for part in self.parts:
+            gates = part.gates(self.memory[part.name], task)
+            if gates is not None:
+                return gates
+        return None
+
+
+class Stack(Protocol):
+    """A cohort at the end of a task: what `consolidate` may use. Every tensor has a leading replica axis."""
+
+    params: dict[str, Params]
+    parts: list["Part"]  # numeric hyperparameters are tensors, one number for each replica
+    setting: Setting
+    seeds: Sequence[int]
+
+    def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor]]:
+        """The training data of the task just finished, or of it the `chosen` indices of each replica, in pieces.
+
+        Replicas' tasks differ in size: each sample comes with a weight, 0 for padding, that sums to 1 for a replica.
+        """
+
+    def own_samples(self, label: int) -> list[Tensor]:
+        """For each replica, the indices of the finished task's training samples of one within-task label."""
+
+    def fetch(self, indices: Tensor, task: Tensor) -> Batch:
+        """Training samples (replicas × samples) as the networks see them."""
+
+    def map(self, function: Callable[..., Any], *args: Any) -> Any:
+        """`function(learner, *args)` for every replica; arguments carry the replica axis first."""
+
+
+def hyper(meaning: str, default: Any = None, *, per_replica: bool = True, **bounds: Any) -> Any:
+    """A hyperparameter: its meaning, default and range. No default: the paper's value for the protocol and scenario.
+
+    Numbers may differ between the replicas of a cohort (`per_replica`); whatever changes shapes or code may not.
+    """
+    return Field(default, description=meaning, json_schema_extra={"per_replica": per_replica}, **bounds)
+
+
+class Part(BaseModel):
+    """A building block of methods; every hook is optional. Its fields are the hyperparameters."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    name: ClassVar[str]
+
+    @classmethod
+    def per_replica(cls) -> list[str]:
+        """The hyperparameters that may differ between the replicas of a cohort."""
+        return [
+            name
+            for name, field in cls.model_fields.items()
+            if isinstance(field.json_schema_extra, dict) and field.json_schema_extra["per_replica"]
+        ]
+
+    def __add__(self, other: "Part | Method") -> "Method":
+        from threefold.methods.method import Method
+
+        return Method(self) + other
+
+    # before training
+
+    def refuse(self, setting: Setting) -> str | None:
+        """Why this part cannot work in this setting; None if it can."""
+        return None
+
+    def networks(self, setting: Setting) -> dict[str, nn.Module]:
+        """Networks to be trained beside the classifier."""
+        return {}
+
+    def begin(self, setting: Setting, seed: int, params: Params) -> Memory:
+        """What one network remembers before its first task."""
+        return {}
+
+    # before each task, for one network
+
+    def pool(self, tasks: Sequence[Task], task: int, memory: Memory) -> list[tuple[int, Tensor]] | None:
+        """The training data of this task, as (task, indices) pairs; None: the task's own."""
+        return None
+
+    def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
+        """Further draws that each step needs, by name."""
+        return {}
+
+    # at each step, for one network; `recall`, `penalty` and `adjust` from the second task on
+
+    def gates(self, memory: Memory, task: Tensor) -> Sequence[Tensor] | None:
+        """For each hidden layer a factor per unit, for samples of `task`."""
+        return None
+
+    def loss(self, learner: Learner, batch: Batch) -> Tensor | None:
+        """The loss on the current data; None: classification (equation 1)."""
+        return None
+
+    def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay | None:
+        """The samples to replay at this step, with their targets. No gradient flows through them."""
+        return None
+
+    def replay_loss(self, learner: Learner, replay: Replay) -> Tensor | None:
+        """The loss on what this part recalled."""
+        return None
+
+    def penalty(self, params: Params, memory: Memory) -> Tensor | None:
+        """A regularisation term, its strength included."""
+        return None
+
+    def side_loss(
+        self, learner: Learner, batch: Batch, replay: Replay | None, drawn: Mapping[str, Any]
+    ) -> Tensor | None:
+        """The loss of the networks trained beside the classifier."""
+        return None
+
+    def adjust(self, grads: Params, learner: Learner, drawn: Mapping[str, Any]) -> Params:
+        """The classifier's gradient, changed before the optimiser sees it."""
+        return grads
+
+    def observe(self, memory: Memory, before: Params, after: Params, grads: Params) -> None:
+        """What a step did. Elementwise and in place, so the same code serves one network and the stack."""
+
+    @property
+    def observes(self) -> bool:
+        return type(self).observe is not Part.observe
+
+    @property
+    def adjusts(self) -> bool:
+        return type(self).adjust is not Part.adjust
+
+    # once, when a task is finished: the whole stack
+
+    def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
+        """The memory with the finished task taken in."""
+        return memory
+
+    # at test time, for one network
+
+    def scores(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor | None:
+        """A score for each output unit, the highest active one wins; None: the classifier's output."""
+        return None
+
+
+def only_active(values: Tensor, active: Tensor) -> Tensor:
+    """Masks, not slices: −inf on inactive units keeps every shape the same for every task."""
+    return torch.where(active, values, -torch.inf)

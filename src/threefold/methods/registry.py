@@ -1,0 +1,85 @@
+"""The methods by name, and how the command line writes them: `NAME:key=value,key=value`, joined by `+`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from threefold.errors import ThreefoldError, unknown
+from threefold.methods.baselines import Offline
+from threefold.methods.method import Method
+from threefold.methods.part import Part
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method of the registry."""
+
+    name: str
+    title: str
+    strategy: str
+    meaning: str
+    part: type[Part] | None = None
+
+
+METHODS: dict[str, Entry] = {}
+
+
+def register(part: type[Part] | None, strategy: str, title: str, meaning: str = "", name: str = "") -> None:
+    """Make a method known by its name; its meaning is the first line of its docstring."""
+    name = part.name if part else name
+    meaning = meaning or ((part.__doc__ or "").strip().splitlines() or [""])[0]
+    METHODS[name] = Entry(name, title, strategy, meaning, part)
+
+
+register(None, "Baselines", "None", "Plain training on one task after another: the lower bound.", name="none")
+register(Offline, "Baselines", "Offline")
+
+
+def parse(text: str) -> Method:
+    """The method that `ewc:strength=100+xdg:share=0.5` stands for."""
+    # a plus sign joins methods only before a letter: 1e+7 is a number
+    parts = [_part(piece) for piece in re.split(r"\+(?=[A-Za-z])", text)]
+    return Method(*(part for part in parts if part is not None))
+
+
+def _part(text: str) -> Part | None:
+    name, _, listed = text.partition(":")
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    given: dict[str, str] = {}
+    for pair in filter(None, listed.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ThreefoldError(f"method '{text}' has '{pair}'; right would be key=value.")
+        given[key] = value
+    return build(name, given)
+
+
+def build(name: str, given: Mapping[str, Any]) -> Part | None:
+    """A part with its hyperparameters checked; None for the method without parts."""
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    part = METHODS[name].part
+    fields = part.model_fields if part else {}
+    for key in given:
+        if key not in fields:
+            if not fields:
+                raise ThreefoldError(f"method '{name}' has no hyperparameters, but '{key}' was given.")
+            raise unknown(f"hyperparameter of {name}", key, fields)
+    if part is None:
+        return None
+    try:
+        return part(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0]) if first["loc"] else name
+        raise ThreefoldError(
+            f"hyperparameter {key} of {name} is '{first['input']}': {_plain(first['msg'])}."
+        ) from error
+
+
+def _plain(message: str) -> str:
+    return message[0].lower() + message[1:].rstrip(".")

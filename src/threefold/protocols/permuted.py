@@ -1,0 +1,44 @@
+"""Permuted: every task holds all classes, seen through its own permutation of the pixels."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from threefold.data import Dataset
+from threefold.protocols.protocol import Defaults, Protocol, Task
+from threefold.randomness import generator
+
+PADDING = 2  # on each side: 28×28 becomes the paper's 32×32
+
+
+class Permuted(Protocol):
+    """Images are zero-padded, then permuted anew for each task, the first included (section 4.1, notes)."""
+
+    name = "permuted"
+    meaning = "every task has all classes, its pixels permuted in its own way per seed"
+    defaults = Defaults(iters=5000, lr=1e-4, hidden=1000)
+    default_tasks = 10
+
+    def __init__(self, data: Dataset, tasks: int | None = None) -> None:
+        super().__init__(data, tasks)
+        self._train = torch.arange(len(data.train_y))
+        self._test = torch.arange(len(data.test_y))
+
+    @property
+    def classes_per_task(self) -> int:
+        return self.data.classes
+
+    def inputs(self, images: Tensor) -> Tensor:
+        """Images (N, height, width) are padded; inputs of any other shape have no border to pad."""
+        padded = pad(images, (PADDING,) * 4) if images.dim() == 3 else images
+        return padded.flatten(1)
+
+    def sequence(self, seed: int) -> list[Task]:
+        pixels = self.inputs(self.data.test_x[:1]).shape[1]
+        classes = tuple(range(self.data.classes))
+        return [
+            Task(
+                classes, self._train, self._test, torch.randperm(pixels, generator=generator(seed, "permutation", task))
+            )
+            for task in range(self.tasks)
+        ]

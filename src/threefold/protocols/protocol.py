@@ -1,0 +1,68 @@
+"""What every protocol is."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from threefold.data import Dataset
+from threefold.errors import ThreefoldError
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One task of one seed's sequence."""
+
+    classes: tuple[int, ...]  # the dataset's classes, in the order of their labels within the task
+    train: Tensor  # indices of its samples in the training tensor
+    test: Tensor
+    pixels: Tensor | None = None  # input p of this task is pixel pixels[p] of the image; None: as it is
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """How the paper trains on a protocol (section 4.2)."""
+
+    iters: int
+    lr: float
+    hidden: int
+    batch: int = 128
+
+
+class Protocol(ABC):
+    """Cuts a dataset into `tasks` tasks, differently for each seed."""
+
+    name: ClassVar[str]
+    meaning: ClassVar[str]
+    defaults: ClassVar[Defaults]
+    default_tasks: ClassVar[int]
+
+    def __init__(self, data: Dataset, tasks: int | None = None) -> None:
+        self.data = data
+        self.tasks = self.default_tasks if tasks is None else tasks
+        if self.tasks < 1:
+            raise ThreefoldError(f"tasks is {self.tasks}, but a protocol needs at least 1 task.")
+
+    @property
+    def title(self) -> str:
+        """The protocol and its data, for example split-mnist."""
+        return f"{self.name}-{self.data.name}"
+
+    @property
+    @abstractmethod
+    def classes_per_task(self) -> int: ...
+
+    @abstractmethod
+    def sequence(self, seed: int) -> list[Task]:
+        """The tasks that this seed learns, in order."""
+
+    def inputs(self, images: Tensor) -> Tensor:
+        """The images as rows of network inputs: the tensor that tasks index into."""
+        return images.flatten(1)
+
+
+def by_class(labels: Tensor, classes: int) -> list[Tensor]:
+    """The indices of each class's samples."""
+    return [torch.nonzero(labels == c).flatten() for c in range(classes)]

@@ -1,0 +1,41 @@
+"""Split: the classes are dealt out over the tasks."""
+
+import torch
+
+from threefold.data import Dataset
+from threefold.errors import ThreefoldError
+from threefold.protocols.protocol import Defaults, Protocol, Task, by_class
+from threefold.randomness import generator
+
+
+class Split(Protocol):
+    """Each task holds an equal share of the classes, assigned at random per seed (section 4.1, notes)."""
+
+    name = "split"
+    meaning = "the classes are dealt out over the tasks, at random per seed"
+    defaults = Defaults(iters=2000, lr=1e-3, hidden=400)
+    default_tasks = 5
+
+    def __init__(self, data: Dataset, tasks: int | None = None) -> None:
+        super().__init__(data, tasks)
+        if data.classes % self.tasks:
+            fit = [n for n in range(1, data.classes + 1) if data.classes % n == 0]
+            raise ThreefoldError(
+                f"tasks is {self.tasks}, which does not divide the {data.classes} classes of {data.name};"
+                f" right would be one of {', '.join(map(str, fit))}."
+            )
+        self._train = by_class(data.train_y, data.classes)
+        self._test = by_class(data.test_y, data.classes)
+
+    @property
+    def classes_per_task(self) -> int:
+        return self.data.classes // self.tasks
+
+    def sequence(self, seed: int) -> list[Task]:
+        order = torch.randperm(self.data.classes, generator=generator(seed, "classes")).tolist()
+        n = self.classes_per_task
+        deals = [tuple(order[t * n : (t + 1) * n]) for t in range(self.tasks)]
+        return [
+            Task(deal, torch.cat([self._train[c] for c in deal]), torch.cat([self._test[c] for c in deal]))
+            for deal in deals
+        ]

@@ -1,0 +1,55 @@
+"""What was measured: records of runs, the store that keeps them, metrics, statistics, and the published numbers.
+
+Accuracies are in per cent, as in the paper. Nothing here trains, and nothing here imports torch.
+"""
+
+from threefold.results.metrics import (
+    average_accuracy,
+    backward_transfer,
+    forgetting,
+    forward_transfer,
+    learning_accuracy,
+    measure,
+)
+from threefold.results.published import Outcome, Published, Verdict, lookup, published_cells, verdict
+from threefold.results.record import Record, run_key, utc_now
+from threefold.results.statistics import (
+    Comparison,
+    Difference,
+    Estimate,
+    Summary,
+    compare_all,
+    holm,
+    mean_sem,
+    summarize,
+    welch,
+)
+from threefold.results.store import Store
+
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Estimate",
+    "Outcome",
+    "Published",
+    "Record",
+    "Store",
+    "Summary",
+    "Verdict",
+    "average_accuracy",
+    "backward_transfer",
+    "compare_all",
+    "forgetting",
+    "forward_transfer",
+    "holm",
+    "learning_accuracy",
+    "lookup",
+    "mean_sem",
+    "measure",
+    "published_cells",
+    "run_key",
+    "summarize",
+    "utc_now",
+    "verdict",
+    "welch",
+]

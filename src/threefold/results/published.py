@@ -1,0 +1,109 @@
+"""The 59 accuracies printed in "Three scenarios for continual learning", and the rule that judges ours by them."""
+
+import csv
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+
+from threefold.results.statistics import Difference, Estimate, welch
+
+COMBINED_ERRORS = 3.0
+HALF_A_POINT = 0.5
+FEWEST_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Published:
+    """One cell of Table 4, 5 or B.1: mean accuracy in per cent and its standard error over n runs.
+
+    `task_id_in` says where a Task-IL network is told the task. "output": a head for each task. "hidden" (the second
+    column of Table B.1): hidden units gated by task as in XdG, *instead of* separate heads. So `none` with "hidden"
+    (90.41) is XdG on one shared head, and is not the `xdg` of Table 5 (91.40), which has a head for each task as well.
+    It is None in Domain-IL and Class-IL, where nothing is told.
+    """
+
+    table: str
+    protocol: str
+    scenario: str
+    method: str
+    task_id_in: str | None
+    mean: float
+    sem: float
+    n: int
+
+
+@cache
+def published_cells() -> tuple[Published, ...]:
+    """Every published cell, in the order of the paper."""
+    text = files("threefold.results").joinpath("published.csv").read_text(encoding="utf-8")
+    return tuple(
+        Published(
+            table=row["table"],
+            protocol=row["protocol"],
+            scenario=row["scenario"],
+            method=row["method"],
+            task_id_in=row["task_id_in"] or None,
+            mean=float(row["mean"]),
+            sem=float(row["sem"]),
+            n=int(row["runs"]),
+        )
+        for row in csv.DictReader(text.splitlines())
+    )
+
+
+def lookup(protocol: str, scenario: str, method: str, task_id_in: str | None = None) -> Published | None:
+    """The published cell of this combination; None where the paper prints none.
+
+    In Task-IL `task_id_in` is "output" unless said otherwise.
+    """
+    if scenario == "task" and task_id_in is None:
+        task_id_in = "output"
+    wanted = (protocol, scenario, method, task_id_in)
+    return next((c for c in published_cells() if (c.protocol, c.scenario, c.method, c.task_id_in) == wanted), None)
+
+
+class Outcome(StrEnum):
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    TOO_FEW = "too few seeds to tell"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome, ours − published with its 95% interval, and the largest difference that would have agreed.
+
+    `allowed` belongs beside "agrees": three noisy seeds may agree with almost anything, and this number shows it.
+    """
+
+    outcome: Outcome
+    difference: Difference
+    allowed: float
+
+
+def verdict(ours: Estimate, published: Estimate) -> Verdict:
+    """Does our mean agree with the published one? This is the only place that decides.
+
+    1. Fewer than three seeds: too few to tell, whatever the difference. One seed has no standard error, and that of
+       two says next to nothing (its 95% interval is 12.7 standard errors to either side). Only the half-point rule
+       would be left, and it could find agreement by luck, but never a difference.
+    2. |difference| ≤ 3 √(sem² + sem²), or ≤ half a point: agrees. The half point is there because accuracies near
+       99% have standard errors of 0.02, and a difference nobody cares about should not fail.
+    3. Beyond that, but zero still lies in the difference's 95% interval: too few to tell. Three standard errors are
+       a strict bound only when the standard errors are well known; from three or four seeds they are not (Student's
+       factor is 4.3 and 3.2 then), and one cell in ten would be called different for no reason. From five seeds
+       on this never happens.
+    4. Otherwise: differs. So does a mean that is not a number: some of our seeds diverged, none of theirs did.
+    """
+    difference = welch(ours, published)
+    allowed = max(COMBINED_ERRORS * math.hypot(ours.sem, published.sem), HALF_A_POINT)
+    if min(ours.n, published.n) < FEWEST_SEEDS:
+        outcome, allowed = Outcome.TOO_FEW, math.nan
+    elif abs(difference.value) <= allowed + 1e-9:  # 97.90 − 97.40 is half a point, also in binary
+        outcome = Outcome.AGREES
+    elif difference.low <= 0 <= difference.high:
+        outcome = Outcome.TOO_FEW
+    else:
+        outcome = Outcome.DIFFERS
+    return Verdict(outcome, difference, allowed)

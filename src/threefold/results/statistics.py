@@ -1,0 +1,126 @@
+"""Means with honest error bars, and which of them differ.
+
+A value that is not a number (its run diverged) is not dropped: the mean becomes NaN, for a mean over the seeds that
+happened to survive would flatter the method. Whoever wants that mean must leave the seed out, and say so.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Protocol
+
+import numpy as np
+from scipy.special import stdtr, stdtrit  # Student's t; scipy.stats would take a second to import
+
+CONFIDENCE = 0.95
+
+
+class Estimate(Protocol):
+    """A mean over n runs with its standard error: ours (`Summary`) or a published one."""
+
+    @property
+    def mean(self) -> float: ...
+    @property
+    def sem(self) -> float: ...
+    @property
+    def n(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The mean of one value per seed, its standard error, and the values themselves."""
+
+    mean: float
+    sem: float
+    n: int
+    per_seed: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference of two means: its value, its 95% interval, and the p of its being zero."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One pair of a column: `difference` is first − second, `p_holm` its p corrected for the number of pairs."""
+
+    first: str
+    second: str
+    difference: Difference
+    p_holm: float
+
+    @property
+    def significant(self) -> bool:
+        return self.p_holm < 1 - CONFIDENCE
+
+
+def mean_sem(values: Iterable[float]) -> tuple[float, float]:
+    """The mean, and its standard error: sample standard deviation (n − 1 below the fraction line) over √n.
+
+    One value says nothing of the spread, so its standard error is NaN, not zero.
+    """
+    data = np.fromiter(values, dtype=float)
+    if data.size == 0:
+        raise ValueError("there is no mean of no values")
+    shifted = data - data[0]  # so that equal values have a standard error of exactly zero
+    mean = float(data[0] + shifted.mean())
+    return mean, float(shifted.std(ddof=1) / math.sqrt(data.size)) if data.size > 1 else math.nan
+
+
+def summarize(values: Iterable[float]) -> Summary:
+    """The summary of one value per seed, in the order of the seeds."""
+    per_seed = tuple(float(value) for value in values)
+    mean, sem = mean_sem(per_seed)
+    return Summary(mean, sem, len(per_seed), per_seed)
+
+
+def welch(first: Estimate, second: Estimate) -> Difference:
+    """first − second, with the 95% interval and the two-sided p of Welch (1947): the variances may differ.
+
+    It needs the means, standard errors and counts only, so a published cell will do for one side. Seeds are treated
+    as independent. Two of our own methods share theirs (the same class orders, the same first weights), which makes
+    the interval rather too wide than too narrow. Everything but the value is NaN if either side has one run.
+    """
+    value = first.mean - second.mean
+    error = math.hypot(first.sem, second.sem)
+    if math.isnan(value) or math.isnan(error) or min(first.n, second.n) < 2:
+        return Difference(value, math.nan, math.nan, math.nan)
+    if error == 0:
+        return Difference(value, value, value, 1.0 if value == 0 else 0.0)
+    share = (first.sem / error) ** 2
+    freedom = 1 / (share**2 / (first.n - 1) + (1 - share) ** 2 / (second.n - 1))
+    reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    return Difference(value, value - reach, value + reach, float(2 * stdtr(freedom, -abs(value) / error)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Each p corrected for their number by Holm (1979): the chance of even one false alarm stays at the level.
+
+    The k-th smallest of m is multiplied by m − k + 1, and none may fall below a smaller one. A NaN is a test that
+    could not be made: it stays NaN and does not count towards m.
+    """
+    order = sorted((p, place) for place, p in enumerate(p_values) if not math.isnan(p))
+    corrected = [math.nan] * len(p_values)
+    largest = 0.0
+    for rank, (p, place) in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * p))
+        corrected[place] = largest
+    return corrected
+
+
+def compare_all(column: Mapping[str, Estimate]) -> list[Comparison]:
+    """Every pair of methods in a column of a table, by Welch's test with Holm's correction over those pairs."""
+    pairs = list(combinations(column, 2))
+    differences = [welch(column[first], column[second]) for first, second in pairs]
+    corrected = holm([difference.p for difference in differences])
+    return [
+        Comparison(first, second, difference, p)
+        for (first, second), difference, p in zip(pairs, differences, corrected, strict=True)
+    ]

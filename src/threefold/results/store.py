@@ -1,0 +1,127 @@
+"""Where finished runs are kept: one SQLite file, one row for each run, shared by as many processes as like."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from threefold.errors import ThreefoldError
+from threefold.results.database import explained, open_for_reading, open_for_writing, transaction
+from threefold.results.record import Record
+
+SEARCHABLE = ("protocol", "scenario", "method", "seed")
+PLAIN = ("key", "status", "diverged_at", "created")
+AS_JSON = ("spec", "initial", "matrix", "metrics", "timings", "environment")
+
+_SELECT = f"SELECT {', '.join(PLAIN + AS_JSON)} FROM runs"
+_COLUMNS = SEARCHABLE + PLAIN + AS_JSON
+_INSERT = (
+    f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) ON CONFLICT (key) DO NOTHING"
+)
+_KEYS_AT_ONCE = 500  # SQLite before 3.32 takes no more than 999 values in one statement
+
+
+class Store:
+    """The results of all runs so far.
+
+    `Store(path)` creates the file if there is none; `Store(path, readonly=True)` creates nothing and cannot write.
+    A row that is there is never changed. Many processes may hold a store open on the same file; they wait for each
+    other up to `patience` seconds. Use one store in one thread of one process, and close it (it is a context manager).
+    """
+
+    def __init__(self, path: str | PathLike[str], *, readonly: bool = False, patience: float = 60.0) -> None:
+        self.path = Path(path)
+        self.readonly = readonly
+        self._patience = patience
+        self._connection = (open_for_reading if readonly else open_for_writing)(self.path, patience)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def get(self, key: str) -> Record | None:
+        """The run with this key, or None."""
+        with explained(self.path, self._patience):
+            row = self._connection.execute(f"{_SELECT} WHERE key = ?", (key,)).fetchone()
+        return None if row is None else self._record(row)
+
+    def has(self, keys: Iterable[str]) -> set[str]:
+        """Those of `keys` that are in the store."""
+        asked = list(keys)
+        found: set[str] = set()
+        with explained(self.path, self._patience):
+            for start in range(0, len(asked), _KEYS_AT_ONCE):
+                some = asked[start : start + _KEYS_AT_ONCE]
+                marks = ", ".join("?" * len(some))
+                rows = self._connection.execute(f"SELECT key FROM runs WHERE key IN ({marks})", some)
+                found.update(key for (key,) in rows)
+        return found
+
+    def add(self, records: Iterable[Record]) -> set[str]:
+        """Store these runs, all of them or, if anything goes wrong, none.
+
+        A key that is there already keeps the row it has; the answer is the set of such keys.
+        """
+        if self.readonly:
+            raise ThreefoldError(f"store '{self.path}' was opened for reading; open it for writing to add runs.")
+        rows = [_row(record) for record in records]  # whatever is wrong with a record shows before the lock is taken
+        present: set[str] = set()
+        with explained(self.path, self._patience), transaction(self._connection):
+            for row in rows:
+                if self._connection.execute(_INSERT, row).rowcount == 0:
+                    present.add(row[_COLUMNS.index("key")])
+        return present
+
+    def all(
+        self,
+        *,
+        protocol: str | None = None,
+        scenario: str | None = None,
+        method: str | None = None,
+        seed: int | None = None,
+        status: str | None = None,
+    ) -> Iterator[Record]:
+        """Every run, in the order of storing; of those, where names are given, the ones that have them."""
+        named = {"protocol": protocol, "scenario": scenario, "method": method, "seed": seed, "status": status}
+        wanted = {name: _name(value) for name, value in named.items() if value is not None}
+        where = f"WHERE {' AND '.join(f'{name} = ?' for name in wanted)}" if wanted else ""
+        with explained(self.path, self._patience):
+            rows = self._connection.execute(f"{_SELECT} {where} ORDER BY id", tuple(wanted.values())).fetchall()
+        return map(self._record, rows)
+
+    def _record(self, row: tuple[Any, ...]) -> Record:
+        data = dict(zip(PLAIN + AS_JSON, row, strict=True))
+        try:
+            return Record.from_json(data | {name: json.loads(data[name]) for name in AS_JSON})
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ThreefoldError(
+                f"store '{self.path}' holds a damaged row (key '{data['key']}': {error}); delete that row, and the run "
+                "can be trained again."
+            ) from error
+
+
+def _row(record: Record) -> tuple[Any, ...]:
+    data = record.to_json()
+    searchable = [_name(record.spec.get(field)) for field in SEARCHABLE]
+    plain = [data[field] for field in PLAIN]
+    return (*searchable, *plain, *(json.dumps(data[field], allow_nan=False) for field in AS_JSON))
+
+
+def _name(value: Any) -> Any:
+    """What a part of a spec is searched by: itself, or its `name`; parts that are combined are joined by '+'."""
+    if isinstance(value, Mapping):
+        return _name(value.get("name"))
+    if isinstance(value, (list, tuple)):
+        return "+".join(str(_name(part)) for part in value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return str(value)  # SQLite's integers end there; a trained run must not be lost for its seed
+    return value

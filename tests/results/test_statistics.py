@@ -1,0 +1,143 @@
+"""Means, intervals and corrections, against hand-worked numbers, scipy.stats and properties."""
+
+import ast
+import math
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import threefold.results
+from threefold.results import compare_all, holm, mean_sem, summarize, welch
+
+samples = st.lists(st.integers(0, 10_000).map(lambda n: n / 100), min_size=2, max_size=25)
+
+
+def test_mean_and_standard_error_by_hand():
+    mean, sem = mean_sem([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0])  # squared deviations sum to 32, n = 8
+    assert mean == 5.0
+    assert sem == pytest.approx(math.sqrt(32 / 7) / math.sqrt(8))
+
+
+def test_one_value_has_no_standard_error():
+    summary = summarize([97.5])
+    assert (summary.mean, summary.n, summary.per_seed) == (97.5, 1, (97.5,))
+    assert math.isnan(summary.sem)
+
+
+def test_no_values_have_no_mean():
+    with pytest.raises(ValueError, match="no values"):
+        mean_sem([])
+
+
+def test_equal_values_have_a_standard_error_of_exactly_zero():
+    assert mean_sem([0.1] * 7) == (0.1, 0.0)
+
+
+def test_a_diverged_seed_is_not_dropped():
+    summary = summarize([90.0, math.nan, 92.0])
+    assert math.isnan(summary.mean)
+    assert math.isnan(summary.sem)
+    assert summary.n == 3
+
+
+@settings(deadline=None)
+@given(samples)
+def test_mean_sem_is_scipys(values):
+    mean, sem = mean_sem(values)
+    assert mean == pytest.approx(sum(values) / len(values), abs=1e-9)
+    assert sem == pytest.approx(stats.sem(values), abs=1e-9)
+
+
+@settings(deadline=None)
+@given(samples, samples)
+def test_welch_is_scipys(first, second):
+    assume(len(set(first)) > 1 or len(set(second)) > 1)
+    ours = welch(summarize(first), summarize(second))
+    with warnings.catch_warnings(action="ignore"):  # about one sample being constant
+        theirs = stats.ttest_ind(first, second, equal_var=False)
+    interval = theirs.confidence_interval(0.95)
+    assert ours.p == pytest.approx(theirs.pvalue, abs=1e-9)
+    assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high), rel=1e-6, abs=1e-9)
+
+
+def test_welch_by_hand():
+    """Two runs a side with SEM 1: √2 combined, two degrees of freedom, whose 97.5% point is 4.3027."""
+    found = welch(summarize([9.0, 11.0]), summarize([4.0, 6.0]))
+    assert found.value == 5.0
+    assert (found.low, found.high) == pytest.approx((5 - 4.30265 * math.sqrt(2), 5 + 4.30265 * math.sqrt(2)), abs=1e-4)
+    assert found.p == pytest.approx(0.0719, abs=5e-4)  # t = 3.5355
+
+
+@pytest.mark.parametrize(("first", "p"), [([20.0] * 3, 1.0), ([21.0] * 3, 0.0)])
+def test_no_spread_at_all(first, p):
+    found = welch(summarize(first), summarize([20.0] * 4))
+    assert found.low == found.value == found.high == first[0] - 20
+    assert found.p == p
+
+
+def test_one_run_on_either_side_has_a_difference_but_no_interval():
+    for pair in (([5.0], [1.0, 2.0]), ([5.0, 6.0], [1.0])):
+        found = welch(*map(summarize, pair))
+        assert math.isfinite(found.value)
+        assert all(map(math.isnan, (found.low, found.high, found.p)))
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_a_test_that_could_not_be_made_does_not_count():
+    corrected = holm([0.02, math.nan, 0.5])
+    assert (corrected[0], corrected[2]) == (0.04, 0.5)
+    assert math.isnan(corrected[1])
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_holm_lies_between_no_correction_and_bonferroni_and_keeps_the_order(p_values):
+    corrected = holm(p_values)
+    for p, q in zip(p_values, corrected, strict=True):
+        assert p <= q <= min(1.0, p * len(p_values))
+    by_p = [q for _, q in sorted(zip(p_values, corrected, strict=True))]
+    assert by_p == sorted(corrected)
+
+
+def test_a_column_compares_every_pair_once():
+    column = {
+        "none": summarize([19.8, 19.9, 20.0, 19.9]),
+        "ewc": summarize([19.9, 20.1, 20.0, 19.8]),
+        "dgr": summarize([90.1, 91.2, 90.8, 91.0]),
+        "lone": summarize([50.0]),
+    }
+    found = {(c.first, c.second): c for c in compare_all(column)}
+    assert len(found) == 6
+    assert found["none", "dgr"].significant
+    assert found["ewc", "dgr"].significant
+    assert not found["none", "ewc"].significant
+    assert not found["dgr", "lone"].significant
+    worst = stats.ttest_ind(column["none"].per_seed, column["ewc"].per_seed, equal_var=False).pvalue
+    assert found["none", "ewc"].p_holm == pytest.approx(worst)  # the largest p of all is multiplied by 1
+    least = min(c.difference.p for c in found.values() if not math.isnan(c.difference.p))
+    assert min(c.p_holm for c in found.values() if not math.isnan(c.p_holm)) == pytest.approx(3 * least)
+
+
+def test_results_stand_alone():
+    """The package imports neither torch nor any other stage of threefold."""
+    imported = set()
+    for source in Path(threefold.results.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Import):
+                imported.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module)
+    outside = {name for name in imported if name.split(".")[0] not in sys.stdlib_module_names}
+    allowed = ("numpy", "scipy", "threefold.errors", "threefold.results")
+    assert {name for name in outside if not name.startswith(allowed)} == set()
+    assert "scipy.special" in outside

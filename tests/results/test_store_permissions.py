@@ -1,4 +1,4 @@
-"""A store or a folder that is not ours to write. The tests step down to a user without rights, for root has them all."""
+"""A store or a folder that is not ours to write. Tests step down to a user without rights, for root has all."""
 
 import os
 import tempfile

@@ -1,12 +1,15 @@
 """The commands, and how their errors are told: one sentence, exit status 2, no traceback."""
 
 import sys
-from typing import Annotated
+from io import TextIOWrapper
+from typing import Annotated, NoReturn
 
 import typer
 
-from threefold.cli import bench, data, listing, run
+from threefold.cli import bench, data, listing, run, usage
 from threefold.errors import ThreefoldError
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="threefold",
@@ -40,31 +43,26 @@ def root(
 
 def main() -> None:
     """Entry point of the `threefold` command."""
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal that cannot show a sign is no reason to fail
+        sys.stdout.reconfigure(errors="replace")
     try:
         status = app(standalone_mode=False)
     except ThreefoldError as error:
         fail(str(error))
-    except typer.Abort:
-        sys.exit(130)
-    except KeyboardInterrupt:
-        print("threefold: stopped; the same command goes on from the last finished task.", file=sys.stderr)
-        sys.exit(130)
+    except (typer.Abort, KeyboardInterrupt):
+        status = INTERRUPTED
     except Exception as error:
-        if not hasattr(error, "format_message"):  # an error of the argument parser
+        if not hasattr(error, "format_message"):  # what is not an error of the argument parser is ours
             raise
-        fail(_named(error))
+        if type(error).__name__ == "NoArgsIsHelpError":  # it shows the help itself
+            sys.exit(2)
+        fail(usage.sentence(error))
+    if status == INTERRUPTED:  # the parser makes a status of Ctrl-C
+        goes_on = "; the same command goes on from the last finished task" if sys.argv[1:2] == ["run"] else ""
+        print(f"threefold: stopped{goes_on}.", file=sys.stderr)
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _named(error: Exception) -> str:
-    """The parser's message, with the option and the value it is about."""
-    options = getattr(getattr(error, "param", None), "opts", [])
-    for place, word in enumerate(sys.argv[:-1]):
-        if word in options:
-            return f"{word} is '{sys.argv[place + 1]}': {getattr(error, 'message', error)}"
-    return str(error.format_message())  # type: ignore[attr-defined]
-
-
-def fail(sentence: str) -> None:
+def fail(sentence: str) -> NoReturn:
     print(f"threefold: {' '.join(sentence.split())}", file=sys.stderr)
     sys.exit(2)

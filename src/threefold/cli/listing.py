@@ -1,26 +1,26 @@
 """`threefold list`: what there is."""
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+import sys
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
     from rich.table import Table
 
 
-class What(StrEnum):
-    METHODS = "methods"
-    PROTOCOLS = "protocols"
-    SCENARIOS = "scenarios"
-
-
-def listing(what: Annotated[What, typer.Argument(help="What to list.")]) -> None:
+def listing(what: Annotated[str, typer.Argument(help="methods, protocols or scenarios.")]) -> None:
     """Methods with their hyperparameters and where they work, protocols, or scenarios."""
     from rich.console import Console
 
-    tables = {What.METHODS: _methods, What.PROTOCOLS: _protocols, What.SCENARIOS: _scenarios}
-    Console(width=None if Console().is_terminal else 140).print(tables[what]())
+    from threefold.errors import unknown
+
+    tables = {"methods": _methods, "protocols": _protocols, "scenarios": _scenarios}
+    if what not in tables:
+        raise unknown("list", what, tables)
+    Console(width=None if sys.stdout.isatty() else 140).print(tables[what]())
 
 
 def _table(*columns: str) -> "Table":
@@ -33,6 +33,8 @@ def _table(*columns: str) -> "Table":
 
 
 def _methods() -> "Table":
+    from rich.markup import escape
+
     from threefold.methods import METHODS, Method
     from threefold.methods.part import Setting
     from threefold.scenarios import SCENARIOS, Outputs
@@ -45,9 +47,17 @@ def _methods() -> "Table":
             reason = method.refuse(Setting(Outputs(scenario, 5, 2), 784, 400, 128))
             where.append(f"{scenario.title}: {reason or 'yes'}")
         fields = entry.part.model_fields if entry.part else {}
-        meanings = [f"{name}: {field.description}" for name, field in fields.items()]
-        table.add_row(entry.name, entry.strategy, entry.meaning, "\n".join(meanings), "\n".join(where))
+        meanings = [f"{name}: {field.description} ({_default(field)})" for name, field in fields.items()]
+        row = (entry.name, entry.strategy, entry.meaning, "\n".join(meanings), "\n".join(where))
+        table.add_row(*map(escape, row))
     return table
+
+
+def _default(field: "FieldInfo") -> str:
+    """A hyperparameter without a default has the paper's, unless having none means something (`… | None`)."""
+    if field.default is None and NoneType not in get_args(field.annotation):
+        return "default: the paper's"
+    return f"default: {'none' if field.default is None else field.default}"
 
 
 def _protocols() -> "Table":

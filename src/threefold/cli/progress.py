@@ -1,12 +1,21 @@
 """Progress bars on stderr; nothing where stderr is no terminal."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from threefold.data import Report
 from threefold.engine import Progress as Stand
@@ -18,15 +27,14 @@ class Bars(Watcher):
     """One line for the whole, one for the cohort in training, and a line left behind for each that is done."""
 
     def __init__(self, cells: int) -> None:
-        console = Console(stderr=True)
         self.bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
             TimeRemainingColumn(elapsed_when_finished=True),
-            console=console,
-            disable=not console.is_terminal,
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
             transient=True,
         )
         self.whole = self.bars.add_task("all", total=cells, note="")
@@ -65,21 +73,30 @@ class Bars(Watcher):
 
 @contextmanager
 def fetching() -> Iterator[Report]:
-    """A bar for each file that is downloaded; on a terminal that shows none, nothing."""
+    """A bar for each file that is downloaded, on a terminal; and a word about each damaged one, anywhere."""
     console = Console(stderr=True)
+    damaged = []
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         console=console,
-        disable=not console.is_terminal,
+        disable=not sys.stderr.isatty(),
         transient=True,
     ) as bars:
-        known: dict[str, object] = {}
+        known: dict[str, TaskID] = {}
 
         def report(text: str, done: int, total: int | None, /) -> None:
+            if total == 0:  # a remark
+                if not bars.disable:
+                    console.print(text, highlight=False, markup=False, soft_wrap=True)
+                elif text.startswith("damaged"):
+                    damaged.append(text)
+                return
             if text not in known:
                 known[text] = bars.add_task(text, total=total)
-            bars.update(known[text], completed=done, total=total)  # type: ignore[arg-type]
+            bars.update(known[text], completed=done, total=total)
 
         yield report
+    for text in damaged:  # had it failed, the error would have told of them
+        console.print(f"threefold: {text}", highlight=False, markup=False, soft_wrap=True)

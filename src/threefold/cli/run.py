@@ -5,12 +5,13 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 if TYPE_CHECKING:
     from threefold.experiments import Cell, Result
+    from threefold.scenarios.scenario import TaskIdIn
 
 PAPER_SEEDS = 20
 
@@ -40,32 +41,39 @@ def run(
     from threefold import protocols, scenarios
     from threefold.cli.progress import Bars, fetching
     from threefold.data import load
-    from threefold.errors import ThreefoldError
+    from threefold.data import names as datasets
+    from threefold.errors import ThreefoldError, unknown
     from threefold.experiments import Cell, Settings, parse_seeds, run_cells
+    from threefold.experiments.cell import written
     from threefold.methods import METHODS, parse
 
     # everything that needs no data is checked before any is fetched
     kind, named = protocols.find(protocol)
+    if data and named and named not in datasets():
+        raise unknown("dataset", named, datasets())
     wanted = list(scenarios.SCENARIOS.values()) if scenario == "all" else [scenarios.find(scenario)]
     names = [name for given in method or ["none"] for name in (METHODS if given == "all" else [given])]
-    methods = {parsed.name: parsed for parsed in map(parse, dict.fromkeys(names))}
+    methods = {written(parsed): parsed for parsed in map(parse, names)}
     chosen = parse_seeds(seeds)
     settings = Settings.checked(iters=iters, lr=lr, batch=batch, hidden=hidden, device=device, precision=precision)
     settings.resolved_device()
+    for each in wanted:
+        each.using_task_in(cast("TaskIdIn | None", task_id_in))
     with fetching() as report:
         cut = kind(load(data or named or "mnist", report=report), tasks)
 
     cells = [Cell.of(cut, s, m, settings, task_id_in) for m in methods.values() for s in wanted]
-    refused = [(cell, reason) for cell in cells if (reason := cell.refusal())]
-    allowed = [cell for cell in cells if not cell.refusal()]
+    answers = [(cell, cell.refusal()) for cell in cells]
+    refused = [(cell, reason) for cell, reason in answers if reason]
+    allowed = [cell for cell, reason in answers if not reason]
     if not allowed:
         raise ThreefoldError(refused[0][1])
     with Bars(len(allowed)) as bars:
         results = run_cells(allowed, chosen, store, bars)
     if as_json:
-        print(json.dumps(_document(results, refused), indent=2, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(_document(results, refused), indent=2, allow_nan=False))
     else:
-        _show(results, refused)
+        _show(results, refused, data)
 
 
 def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]") -> dict[str, object]:
@@ -78,37 +86,56 @@ def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]"
     }
 
 
-def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]") -> None:
+def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", data: str | None) -> None:
     from rich.console import Console
 
     from threefold.report.terminal import comparison, reasons
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(comparison(results, refused))
+    table = comparison(results, refused)
+    if console.measure(table).maximum > console.width:
+        table = comparison(results, refused, narrow=True)
+    console.print(table)
     for where, reason in reasons(refused).items():
         console.print(f"– {where}: {reason}", style="dim", markup=False, highlight=False)
     for result in results:
         if result.diverged:
             seeds = ", ".join(map(str, result.diverged))
             console.print(f"{result.cell.name} diverged for seed {seeds}.", markup=False, highlight=False)
-    note = shortened(results)
+    note = shortened(results, data)
     if note:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
-def shortened(results: "Sequence[Result]") -> str | None:
-    """A sentence that says what was cut short, and the command that runs it in full."""
+def shortened(results: "Sequence[Result]", data: str | None = None) -> str | None:
+    """A sentence that says what was cut short, and the command that runs it in full (`data` as it was given)."""
+    from threefold.experiments.cell import written
+
     cell, seeds = results[0].cell, len(results[0].seeds)
-    full = cell.protocol.defaults.iters
-    if cell.training.iters >= full and seeds >= PAPER_SEEDS:
+    protocol, training, paper = cell.protocol, cell.training, cell.protocol.defaults
+    cut = []
+    if training.iters < paper.iters:
+        cut.append(f"{training.iters} of {paper.iters} iterations per task")
+    if seeds < PAPER_SEEDS:
+        cut.append(f"{seeds} of {PAPER_SEEDS} seeds")
+    if not cut:
         return None
-    names = dict.fromkeys(result.cell.scenario.name for result in results)
-    methods = dict.fromkeys(result.cell.method.name for result in results)
-    scenario = names.popitem()[0] if len(names) == 1 else "all"
-    command = ["threefold", "run", cell.protocol.title, "--scenario", scenario]
-    for name in methods:
-        command += ["--method", name]
-    return (
-        f"This was shortened: {cell.training.iters} of {full} iterations per task and {seeds} of {PAPER_SEEDS} seeds."
-        f" In full: {shlex.join(command)} --seeds {PAPER_SEEDS}"
-    )
+    names = list(dict.fromkeys(result.cell.scenario.name for result in results))
+    command = ["threefold", "run", protocol.name if data else protocol.title]
+    command += ["--scenario", names[0] if len(names) == 1 else "all"]
+    for method in dict.fromkeys(written(result.cell.method) for result in results):
+        command += ["--method", method]
+    for option, value, usual in (
+        ("--data", data, None),
+        ("--tasks", protocol.tasks, protocol.default_tasks),
+        ("--iters", max(training.iters, paper.iters), paper.iters),
+        ("--hidden", training.hidden, paper.hidden),
+        ("--lr", cell.lr, paper.lr),
+        ("--batch", training.batch, paper.batch),
+        ("--task-id-in", cell.task_id_in, None),
+        ("--precision", training.precision, "fp32"),
+    ):
+        if value != usual:
+            command += [option, str(value)]
+    command += ["--seeds", str(max(seeds, PAPER_SEEDS))]
+    return f"This was shortened: {' and '.join(cut)}. In full: {shlex.join(command)}"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from threefold.engine.lockstep import Lockstep
+from threefold.engine.lockstep import Lockstep, kept
 from threefold.engine.schedule import schedule
 from threefold.methods.part import Batch, Noise, Samples
 from threefold.randomness import generator
@@ -30,21 +30,29 @@ class Draws:
                 self.noise[name] = wish
             else:
                 self.samples[name] = _stacked([draws[name] for draws in further], stack.device)
-        self._chunk: tuple[int, dict[str, Tensor]] = (-1, {})
+        self._chunk: dict[str, Tensor] = {}
 
-    def at(self, step: int) -> tuple[Batch, dict[str, Batch | Tensor]]:
-        """What the step works on (steps count from 0)."""
+    def replaced_by(self, new: "Draws") -> bool:
+        """Take over the draws of another task, in the same tensors; False if they do not fit."""
+        mine, its = (self.current, self.samples), (new.current, new.samples)
+        return self.noise == new.noise and kept(mine, its) is mine
+
+    def prepare(self, step: int) -> None:
+        """Draw the noise of the chunk that this step (counted from 0) begins, if it begins one."""
+        if self.noise and step % NOISE_CHUNK == 0:
+            chunk = step // NOISE_CHUNK
+            fresh = {name: self._draw(name, wish, chunk) for name, wish in self.noise.items()}
+            self._chunk = kept(self._chunk, fresh)
+
+    def at(self, step: int | Tensor) -> tuple[Batch, dict[str, Batch | Tensor]]:
+        """What the step works on; a step that is a tensor on the device is looked up there."""
         drawn: dict[str, Batch | Tensor] = {name: self._batch(samples, step) for name, samples in self.samples.items()}
-        if self.noise:
-            chunk, place = divmod(step, NOISE_CHUNK)
-            if self._chunk[0] != chunk:
-                self._chunk = (chunk, {name: self._draw(name, wish, chunk) for name, wish in self.noise.items()})
-            drawn |= {name: noise[:, place] for name, noise in self._chunk[1].items()}
+        drawn |= {name: _column(noise, step % NOISE_CHUNK) for name, noise in self._chunk.items()}
         return self._batch(self.current, step), drawn
 
-    def _batch(self, samples: Samples, step: int) -> Batch:
-        task = samples.task if samples.task.dim() == 0 else samples.task[:, step]
-        return self.stack.material.train(samples.indices[:, step], task)
+    def _batch(self, samples: Samples, step: int | Tensor) -> Batch:
+        task = samples.task if samples.task.dim() == 0 else _column(samples.task, step)
+        return self.stack.material.train(_column(samples.indices, step), task)
 
     def _draw(self, name: str, wish: Noise, chunk: int) -> Tensor:
         device, task = self.stack.device, self.stack.task
@@ -56,6 +64,10 @@ class Draws:
                 for seed in self.stack.seeds
             ]
         )
+
+
+def _column(table: Tensor, step: int | Tensor) -> Tensor:
+    return table[:, step] if isinstance(step, int) else table.index_select(1, step.view(1)).squeeze(1)
 
 
 def _of_replica(stack: Lockstep, replica: int, steps: int) -> tuple[Samples, dict[str, Samples | Noise]]:

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from threefold.engine.material import Material
 from threefold.engine.optimizer import Adam
 from threefold.methods import Method, Part
 from threefold.methods.method import objective
 from threefold.methods.part import Batch, Learner, Memory, Now, Params, Setting, only_active
-from threefold.nets import MLP, GateOn, initial_params
+from threefold.nets import MLP, initial_params
 from threefold.randomness import generator
 
 PIECE = 1 << 25  # inputs gathered at once outside training: 128 MB
@@ -30,6 +30,19 @@ def padded(rows: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor
     sizes = torch.tensor([len(row) for row in rows])
     indices = pad_sequence(list(rows), batch_first=True)
     return indices.to(device), (torch.arange(indices.shape[1]) < sizes.unsqueeze(1)).to(device)
+
+
+def kept(old: Any, new: Any) -> Any:
+    """The new values, in the old tensors if they fit: a captured graph knows tensors by their addresses."""
+    before, after = tree_flatten(old), tree_flatten(new)
+    fits = before[1] == after[1] and all(
+        a.shape == b.shape and a.dtype == b.dtype for a, b in zip(before[0], after[0], strict=True)
+    )
+    if not fits:
+        return new
+    for mine, value in zip(before[0], after[0], strict=True):
+        mine.copy_(value)
+    return old
 
 
 class Lockstep:
@@ -55,10 +68,7 @@ class Lockstep:
             for place, part in enumerate(self._template)
         ]
         self.parts = self._bind(self._numbers)
-        gate_on: GateOn = next((part.gate_on for part in self._template if hasattr(part, "gate_on")), "activation")
-        self.nets: dict[str, nn.Module] = {
-            "classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units, gate_on)
-        }
+        self.nets: dict[str, nn.Module] = {"classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units)}
         for part in self._template:
             self.nets |= part.networks(setting)
         initial = [
@@ -73,6 +83,7 @@ class Lockstep:
         self.memory: dict[str, Memory] = self._place(stacked(memories))
         self.optimizer = Adam(tree_leaves(self.params), lr)
         self.loss = torch.zeros(len(seeds), device=device)
+        self.now = Now(*[torch.empty(0)] * 3)
         self.reach(0)
 
     def _place(self, tree: Any) -> Any:
@@ -81,13 +92,17 @@ class Lockstep:
     def _bind(self, numbers: Sequence[Mapping[str, Tensor]]) -> list[Part]:
         return [part.model_copy(update=n) for part, n in zip(self._template, numbers, strict=True)]
 
+    def _learner(
+        self, parts: Sequence[Part], params: dict[str, Params], memory: dict[str, Memory], now: Now
+    ) -> Learner:
+        return Learner(self.nets, self.setting.outputs, parts, params, memory, now)
+
     def reach(self, task: int) -> None:
         """Training stands at this task now."""
         outputs = self.setting.outputs
         self.task = task
-        self.now = self._place(
-            Now(torch.tensor(float(task + 1)), active=outputs.table(task + 1), taught=outputs.table(task))
-        )
+        now = Now(torch.tensor(float(task + 1)), active=outputs.table(task + 1), taught=outputs.table(task))
+        self.now = kept(self.now, self._place(now))
 
     # one step
 
@@ -114,12 +129,12 @@ class Lockstep:
     ) -> tuple[dict[str, Params], Tensor]:
         """One network's gradient: current data, replayed data, penalties; then whatever adjusts it."""
         parts = self._bind(numbers)
-        learner = Learner(self.nets, parts, params, memory, now)
+        learner = self._learner(parts, params, memory, now)
         later = self.task > 0
         replays = [part.recall(learner, batch, drawn) if later else None for part in parts]
 
         def loss(params: dict[str, Params]) -> Tensor:
-            at = Learner(self.nets, parts, params, memory, now)
+            at = self._learner(parts, params, memory, now)
             return objective(parts, at, batch, replays, drawn, later=later)
 
         grads, value = grad_and_value(loss)(params)
@@ -140,7 +155,7 @@ class Lockstep:
             now: Now,
             args: tuple[Any, ...],
         ) -> Any:
-            return function(Learner(self.nets, self._bind(numbers), params, memory, now), *args)
+            return function(self._learner(self._bind(numbers), params, memory, now), *args)
 
         return vmap(one, in_dims=(0, 0, 0, None, 0))(self.params, self.memory, self._numbers, self.now, args)
 
@@ -160,18 +175,19 @@ class Lockstep:
         size = max(1, PIECE // (len(self.seeds) * self.setting.inputs))
         return (slice(start, start + size) for start in range(0, samples, size))
 
-    def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor]]:
+    def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor, Tensor]]:
         """The current task's training data (or the `chosen` indices) in pieces, with weights: see `Stack`."""
-        own = chosen or [tasks[self.task].train for tasks in self.material.sequences]
-        indices, real = padded(own, self.device)
+        indices, real = padded(chosen or self.own_samples(), self.device)
         weights = real / real.sum(1, keepdim=True)
         task = torch.tensor(self.task, device=self.device)
         for piece in self.pieces(indices.shape[1]):
-            yield self.fetch(indices[:, piece], task), weights[:, piece]
+            yield self.fetch(indices[:, piece], task), weights[:, piece], indices[:, piece]
 
-    def own_samples(self, label: int) -> list[Tensor]:
-        labels = self.material.train_y.cpu()
+    def own_samples(self, label: int | None = None) -> list[Tensor]:
         tasks = [tasks[self.task] for tasks in self.material.sequences]
+        if label is None:
+            return [task.train for task in tasks]
+        labels = self.material.train_y.cpu()
         return [task.train[labels[task.train] == task.classes[label]] for task in tasks]
 
     def fetch(self, indices: Tensor, task: Tensor) -> Batch:
@@ -180,12 +196,17 @@ class Lockstep:
     def consolidate(self) -> None:
         """A task is finished: every part takes it into its memory."""
         for part in self.parts:
-            self.memory[part.name] = part.consolidate(self, self.memory[part.name], self.task)
+            memory = self.memory[part.name]
+            self.memory[part.name] = kept(memory, part.consolidate(self, memory, self.task))
 
     def finite(self) -> Tensor:
         """Which replicas hold finite numbers only."""
         rows = [leaf.flatten(1).isfinite().all(1) for leaf in tree_leaves(self.params)]
         return torch.stack([*rows, self.loss.isfinite()]).all(0)
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that a step reads or writes, its draws aside."""
+        return tree_leaves((self.params, self.memory, self.now, self._numbers))
 
     # checkpoints
 

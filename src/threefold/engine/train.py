@@ -13,6 +13,7 @@ from threefold.engine.draws import Draws
 from threefold.engine.evaluate import accuracies
 from threefold.engine.lockstep import Lockstep
 from threefold.engine.material import Material
+from threefold.engine.steps import Captured, Eager, Steps
 from threefold.methods import Method
 from threefold.methods.part import Setting
 from threefold.protocols import Protocol
@@ -70,6 +71,7 @@ def train(
     setting = Setting(outputs, material.train_x.shape[1], training.hidden, training.batch)
     with torch.no_grad(), _precision(training.precision):
         stack = Lockstep(methods, seeds, setting, material, lr, device)
+        steps = Captured(stack) if device.type == "cuda" else Eager(stack)
         saved = checkpoint.load(device) if checkpoint else None
         if saved:
             stack.restore(saved["stack"])
@@ -82,7 +84,7 @@ def train(
         for task in range(saved["finished"] if saved else 0, outputs.tasks):
             stack.reach(task)
             with _timed(outcome, "train"):
-                _train_task(stack, task, training, outcome, report)
+                _train_task(stack, steps, task, training, outcome, report)
                 _wait(device)
             with _timed(outcome, "consolidate"):
                 stack.consolidate()
@@ -98,13 +100,18 @@ def train(
 
 
 def _train_task(
-    stack: Lockstep, task: int, training: Training, outcome: Outcome, report: Callable[[Progress], None]
+    stack: Lockstep,
+    steps: Steps,
+    task: int,
+    training: Training,
+    outcome: Outcome,
+    report: Callable[[Progress], None],
 ) -> None:
     tasks, iters = stack.setting.outputs.tasks, training.iters
     accuracy = outcome.matrix[:, task - 1, :task].mean().item() if task else None
-    draws = Draws(stack, iters)
+    steps.begin(Draws(stack, iters))
     for step in range(iters):
-        stack.step(*draws.at(step))
+        steps.take(step)
         if (step + 1) % REPORT_EVERY == 0 or step + 1 == iters:
             report(Progress(task * iters + step + 1, tasks * iters, task, tasks, accuracy))
 

@@ -1,18 +1,18 @@
 """A cell of a table: a protocol, a scenario and a method, trained in one way. A cell and a seed make a run."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from threefold.engine import Training
-from threefold.errors import ThreefoldError
-from threefold.methods import Method
+from threefold.errors import ThreefoldError, unknown
+from threefold.methods import Method, Part, resolve
 from threefold.methods.part import Setting
 from threefold.protocols import Protocol
 from threefold.results import Published, lookup
-from threefold.scenarios import Outputs, Scenario
+from threefold.scenarios import Outputs, Scenario, TaskIdIn
 
 
 class Settings(BaseModel):
@@ -20,10 +20,10 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    iters: int | None = Field(None, ge=1)
-    lr: float | None = Field(None, gt=0)
-    batch: int | None = Field(None, ge=1)
-    hidden: int | None = Field(None, ge=1)
+    iters: int | None = Field(None, ge=1, description="a whole number of iterations, at least 1")
+    lr: float | None = Field(None, gt=0, description="a finite number above 0")
+    batch: int | None = Field(None, ge=1, description="a whole number of samples, at least 1")
+    hidden: int | None = Field(None, ge=1, description="a whole number of units, at least 1")
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["fp32", "tf32"] = "fp32"
 
@@ -34,9 +34,13 @@ class Settings(BaseModel):
             return cls(**given)
         except ValidationError as error:
             first = error.errors()[0]
-            message = first["msg"].removeprefix("Input should be ").rstrip(".")
-            field = ".".join(map(str, first["loc"]))
-            raise ThreefoldError(f"{field} is '{first['input']}'; right would be: {message}.") from error
+            name, value = str(first["loc"][0]), first["input"]
+            field = cls.model_fields.get(name)
+            if field is None:
+                raise unknown("setting", name, cls.model_fields) from error
+            if field.description is None:  # one of a few names
+                raise unknown(name, str(value), get_args(field.annotation)) from error
+            raise ThreefoldError(f"{name} is '{value}'; right would be {field.description}.") from error
 
     def resolved_device(self) -> str:
         available = torch.cuda.is_available()
@@ -63,6 +67,7 @@ class Cell:
     def of(
         cls, protocol: Protocol, scenario: Scenario, method: Method, settings: Settings, task_id_in: Any = None
     ) -> "Cell":
+        """The cell with everything that was not given set to the paper's value, as far as the method can be used."""
         defaults = protocol.defaults
         training = Training(
             iters=settings.iters or defaults.iters,
@@ -71,13 +76,15 @@ class Cell:
             precision=settings.precision,
             device=settings.resolved_device(),
         )
-        return cls(
-            protocol, scenario.using_task_in(task_id_in), method, training, settings.lr or defaults.lr, task_id_in
-        )
+        where = _task_used_in(scenario, method, task_id_in)
+        cell = cls(protocol, scenario.using_task_in(where), method, training, settings.lr or defaults.lr, where)
+        if cell.refusal():
+            return cell
+        return replace(cell, method=resolve(method, protocol.name, scenario.name))
 
     @property
     def name(self) -> str:
-        return f"{self.protocol.title} {self.scenario.title} {self.method.name}"
+        return f"{self.protocol.title} {self.scenario.title} {written(self.method)}"
 
     @property
     def comparable(self) -> bool:
@@ -96,7 +103,11 @@ class Cell:
 
     def published(self) -> Published | None:
         """What the paper reports for this cell."""
-        return lookup(self.protocol.title, self.scenario.name, self.method.name, self.task_id_in)
+        name = self.method.name
+        if self.task_id_in == "hidden":  # Table B.1 names a method combined with XdG by the method alone
+            name = Method(*(part for part in self.method.parts if not part.uses_task)).name
+        used_in = "output" if self.task_id_in == "both" else self.task_id_in  # so does the paper's XdG
+        return lookup(self.protocol.title, self.scenario.name, name, used_in)
 
     def spec(self) -> dict[str, Any]:
         """The cell as plain data: with a seed, everything that determines a run."""
@@ -121,3 +132,36 @@ class Cell:
 
     def run_spec(self, seed: int) -> dict[str, Any]:
         return self.spec() | {"seed": seed}
+
+
+def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -> TaskIdIn | None:
+    """Where the task is used in Task-IL: in the output layer by separate heads, in the hidden layers by gates."""
+    if not scenario.task_known:
+        scenario.using_task_in(wanted)  # refuses anything but None
+        return None
+    gated = any(part.uses_task for part in method.parts)
+    if wanted is None:
+        return "both" if gated else "output"
+    if gated and wanted == "output":
+        raise ThreefoldError(
+            f"task-id-in is 'output', but {written(method)} uses the task in the hidden layers; right would be 'hidden'"
+            " or 'both'."
+        )
+    if not gated and wanted in ("hidden", "both"):
+        raise ThreefoldError(
+            f"task-id-in is '{wanted}', but nothing in {written(method)} uses the task in the hidden layers; right"
+            f" would be {written(method)}+xdg."
+        )
+    return wanted
+
+
+def written(method: Method) -> str:
+    """A method as the command line writes it, with the hyperparameters that were given: `ewc:strength=100.0+xdg`."""
+    return (
+        "+".join(part.name + (f":{','.join(chosen(part))}" if chosen(part) else "") for part in method.parts) or "none"
+    )
+
+
+def chosen(part: Part) -> list[str]:
+    """The hyperparameters of a part that were given, as key=value."""
+    return [f"{name}={getattr(part, name)}" for name in type(part).model_fields if name in part.model_fields_set]

@@ -1,5 +1,6 @@
 """Runs cells: what is in the store is taken from there, the rest is trained in cohorts and stored."""
 
+import os
 import platform
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -49,20 +50,26 @@ def run(
     `hidden`, `device`, `precision`) that are not given are the paper's. Runs that are in `store` are not trained again;
     `store=None` keeps nothing.
     """
-    if isinstance(protocol, str):
-        kind, data = protocols.find(protocol)
-        protocol = kind(load(data or "mnist"), tasks)
-    elif tasks is not None:
-        raise ThreefoldError(f"tasks is {tasks}, but the protocol has its own; right would be to give one of them.")
+    # everything that needs no data is checked before any is fetched
     if isinstance(method, str):
         method = parse(method)
     elif isinstance(method, Part):
         method = Method(method)
-    cell = Cell.of(protocol, scenarios.find(scenario), method, Settings.checked(**settings), task_id_in)
+    elif not isinstance(method, Method):
+        raise ThreefoldError(f"method is {method!r}; right would be 'offline', Offline() or Method(Offline()).")
+    wanted, checked, chosen = scenarios.find(str(scenario)), Settings.checked(**settings), parse_seeds(seeds)
+    if isinstance(protocol, str):
+        kind, data = protocols.find(protocol)
+        protocol = kind(load(data or "mnist"), tasks)
+    elif not isinstance(protocol, protocols.Protocol):
+        raise ThreefoldError(f"protocol is {protocol!r}; right would be 'split-mnist' or Split(data).")
+    elif tasks is not None:
+        raise ThreefoldError(f"tasks is {tasks}, but the protocol has its own; right would be to give one of them.")
+    cell = Cell.of(protocol, wanted, method, checked, task_id_in)
     reason = cell.refusal()
     if reason:
         raise ThreefoldError(reason)
-    return run_cells([cell], parse_seeds(seeds), store)[0]
+    return run_cells([cell], chosen, store)[0]
 
 
 def run_cells(
@@ -70,6 +77,7 @@ def run_cells(
 ) -> list[Result]:
     """Every cell with every seed. A finished cohort's runs are stored together, in one transaction."""
     watcher = watcher or Watcher()
+    _check_batches(cells, seeds)  # before the store is there
     with ExitStack() as closing:
         opened = closing.enter_context(Store(store)) if store is not None else None
         results = []
@@ -80,16 +88,29 @@ def run_cells(
     return results
 
 
+def _check_batches(cells: Sequence[Cell], seeds: Sequence[int]) -> None:
+    """A batch has no sample twice, so no task may be smaller."""
+    for protocol in dict.fromkeys(cell.protocol for cell in cells):
+        smallest = min(len(task.train) for seed in seeds for task in protocol.sequence(seed))
+        batch = max(cell.training.batch for cell in cells if cell.protocol is protocol)
+        if batch > smallest:
+            raise ThreefoldError(
+                f"batch is {batch}, but the smallest task has {smallest} training samples; right would be {smallest}"
+                " at most."
+            )
+
+
 def _run_cell(cell: Cell, seeds: Sequence[int], store: Store | None, watcher: Watcher) -> list[Record]:
     keys = [run_key(cell.run_spec(seed)) for seed in seeds]
     if store is None:
         return execute(cell, seeds, None, watcher)
     present = store.has(keys)
     missing = [seed for seed, key in zip(seeds, keys, strict=True) if key not in present]
+    # with nothing missing, a checkpoint may still be there: the process was killed right after storing
+    checkpoint = _checkpoint(store.path, [key for key in keys if key not in present] or keys)
     if missing:
-        checkpoint = _checkpoint(store.path, [key for key in keys if key not in present])
         store.add(execute(cell, missing, checkpoint, watcher))
-        checkpoint.discard()
+    _discard(checkpoint)
     # what another process stored in the meantime stays: every process reports the same rows
     return [record for key in keys if (record := store.get(key))]
 
@@ -119,6 +140,27 @@ def execute(cell: Cell, seeds: Sequence[int], checkpoint: Checkpoint | None, wat
 def _checkpoint(store: Path, keys: Sequence[str]) -> Checkpoint:
     """A cohort is known by its runs, so the same command finds its checkpoint again."""
     return Checkpoint(Path(f"{store}.checkpoints") / f"{sha256(' '.join(keys).encode()).hexdigest()[:32]}.pt")
+
+
+def _discard(checkpoint: Checkpoint) -> None:
+    """Remove a cohort's checkpoint, and what killed processes had half-written of it."""
+    checkpoint.discard()
+    for half in checkpoint.path.parent.glob(f"{checkpoint.path.stem}.*.tmp"):
+        if not _runs(half.suffixes[0].removeprefix(".")):  # another process may train the same cohort just now
+            half.unlink(missing_ok=True)
+
+
+def _runs(process: str) -> bool:
+    """Is there a process of this number? Where that cannot be told, there may be."""
+    if os.name != "posix" or not process.isdecimal():
+        return True
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _record(cell: Cell, seed: int, outcome: Outcome, replica: int, cohort: int) -> Record:

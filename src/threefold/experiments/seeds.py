@@ -2,41 +2,59 @@
 
 import re
 from collections.abc import Iterable
+from operator import index
 
 from threefold.errors import ThreefoldError
 
 FORM = "right would be a count such as 20 (seeds 1 to 20), a range such as 3-7, or a list such as 1,5,9"
+MOST = 10_000  # seeds at once; a slip of the finger must not fill the memory
 
 
 def parse_seeds(given: str | int | Iterable[int]) -> tuple[int, ...]:
     """`20` means seeds 1 to 20, `3-7` a range, `1,5,9` a list; lists may hold ranges."""
     if isinstance(given, str):
-        seeds = _count(int(given)) if re.fullmatch(r"\s*\d+\s*", given) else _listed(given)
+        seeds = _count(given, int(given)) if re.fullmatch(r"\s*[0-9]{1,18}\s*", given) else _listed(given)
     elif isinstance(given, int):
-        seeds = _count(given)
+        seeds = _count(given, given)
     else:
-        seeds = list(given)
-    if not seeds or min(seeds) < 0:
+        try:
+            seeds = [index(seed) for seed in given]  # a NumPy integer becomes one of Python's
+        except TypeError:
+            raise ThreefoldError(
+                f"seeds is '{given}', which holds something else than whole numbers; {FORM}."
+            ) from None
+    if not seeds:
         raise ThreefoldError(f"seeds is '{given}', which names no seed; {FORM}.")
-    twice = [seed for place, seed in enumerate(seeds) if seed in seeds[:place]]
-    if twice:
-        raise ThreefoldError(f"seeds is '{given}', which names {twice[0]} twice; {FORM}.")
+    if min(seeds) < 0:
+        raise ThreefoldError(f"seeds is '{given}', which names a negative seed; {FORM}.")
+    known: set[int] = set()
+    for seed in seeds:
+        if seed in known:
+            raise ThreefoldError(f"seeds is '{given}', which names {seed} twice; {FORM}.")
+        known.add(seed)
     return tuple(seeds)
 
 
-def _count(number: int) -> list[int]:
+def _count(given: object, number: int) -> list[int]:
+    _few(given, number)
     return list(range(1, number + 1))
 
 
 def _listed(text: str) -> list[int]:
     seeds: list[int] = []
     for piece in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", piece)
+        match = re.fullmatch(r"\s*([0-9]{1,18})(?:\s*-\s*([0-9]{1,18}))?\s*", piece)
         if match is None:
             raise ThreefoldError(f"seeds is '{text}'; {FORM}.")
         first = int(match[1])
         last = int(match[2]) if match[2] else first
         if last < first:
             raise ThreefoldError(f"seeds is '{text}', whose range runs backwards; {FORM}.")
+        _few(text, len(seeds) + last - first + 1)
         seeds.extend(range(first, last + 1))
     return seeds
+
+
+def _few(given: object, number: int) -> None:
+    if number > MOST:
+        raise ThreefoldError(f"seeds is '{given}', which names {number} seeds; right would be {MOST} at most.")

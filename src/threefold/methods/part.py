@@ -77,12 +77,14 @@ class Learner:
     def __init__(
         self,
         nets: Mapping[str, nn.Module],
+        outputs: Outputs,
         parts: Sequence["Part"],
         params: Mapping[str, Params],
         memory: Mapping[str, Memory],
         now: Now,
     ) -> None:
-        self.nets, self.parts, self.all_params, self.memory, self.now = nets, parts, params, memory, now
+        self.nets, self.outputs, self.parts = nets, outputs, parts
+        self.all_params, self.memory, self.now = params, memory, now
 
     @property
     def params(self) -> Params:
@@ -118,14 +120,15 @@ class Stack(Protocol):
     setting: Setting
     seeds: Sequence[int]
 
-    def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor]]:
+    def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor, Tensor]]:
         """The training data of the task just finished, or of it the `chosen` indices of each replica, in pieces.
 
-        Replicas' tasks differ in size: each sample comes with a weight, 0 for padding, that sums to 1 for a replica.
+        Replicas' tasks differ in size: each sample comes with a weight, 0 for padding, that sums to 1 for a replica,
+        and with its index.
         """
 
-    def own_samples(self, label: int) -> list[Tensor]:
-        """For each replica, the indices of the finished task's training samples of one within-task label."""
+    def own_samples(self, label: int | None = None) -> list[Tensor]:
+        """For each replica, the indices of the finished task's training samples, of all labels or of one."""
 
     def fetch(self, indices: Tensor, task: Tensor) -> Batch:
         """Training samples (replicas × samples) as the networks see them."""
@@ -147,6 +150,7 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     name: ClassVar[str]
+    uses_task: ClassVar[bool] = False  # does it use the task in the hidden layers?
 
     @classmethod
     def per_replica(cls) -> list[str]:

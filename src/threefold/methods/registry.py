@@ -9,8 +9,12 @@ from pydantic import ValidationError
 
 from threefold.errors import ThreefoldError, unknown
 from threefold.methods.baselines import Offline
+from threefold.methods.exemplars import AGEM, ER, ICaRL
+from threefold.methods.gating import XdG
 from threefold.methods.method import Method
 from threefold.methods.part import Part
+from threefold.methods.regularization import EWC, SI, OnlineEWC
+from threefold.methods.replay import DGR, DGRDistill, LwF
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,16 @@ def register(part: type[Part] | None, strategy: str, title: str, meaning: str = 
 
 register(None, "Baselines", "None", "Plain training on one task after another: the lower bound.", name="none")
 register(Offline, "Baselines", "Offline")
+register(XdG, "Task-specific", "XdG")
+register(EWC, "Regularization", "EWC")
+register(OnlineEWC, "Regularization", "Online EWC")
+register(SI, "Regularization", "SI")
+register(LwF, "Replay", "LwF")
+register(DGR, "Replay", "DGR")
+register(DGRDistill, "Replay", "DGR+distill")
+register(ICaRL, "Replay + Exemplars", "iCaRL")
+register(ER, "Replay + Exemplars", "ER")
+register(AGEM, "Replay + Exemplars", "A-GEM")
 
 
 def parse(text: str) -> Method:

@@ -3,37 +3,47 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from rich.markup import escape
 from rich.table import Table
 
 from threefold.experiments import Cell, Result
-from threefold.methods import METHODS
+from threefold.experiments.cell import chosen
+from threefold.methods import METHODS, Method
 from threefold.results import Published, Summary
 
 DASH = "–"
 
 
-def comparison(results: Sequence[Result], refused: Sequence[tuple[Cell, str]]) -> Table:
-    """Methods × scenarios: mean ± SEM of the average accuracy, and the published number beside it."""
-    cells = {(r.cell.method.name, r.cell.scenario.title): r for r in results}
+def comparison(results: Sequence[Result], refused: Sequence[tuple[Cell, str]], *, narrow: bool = False) -> Table:
+    """Methods × scenarios: mean ± SEM of the average accuracy, and the published number beside it.
+
+    `narrow`: below it instead.
+    """
+    cells = {(title(r.cell.method), r.cell.scenario.title): r for r in results}
+    shown = [r.cell for r in results] + [cell for cell, _ in refused]
+    scenarios = list(dict.fromkeys(cell.scenario.title for cell in shown))
     first = results[0]
-    titles = list(dict.fromkeys([r.cell.scenario.title for r in results] + [c.scenario.title for c, _ in refused]))
-    methods = list(dict.fromkeys([r.cell.method.name for r in results] + [c.method.name for c, _ in refused]))
     table = Table(
-        title=f"{first.cell.protocol.title}: average accuracy over all tasks, per cent (mean ± SEM of"
-        f" {len(first.seeds)} seed{'s' * (len(first.seeds) > 1)})",
+        title=escape(
+            f"{first.cell.protocol.title}: average accuracy over all tasks, per cent (mean ± SEM of"
+            f" {len(first.seeds)} seed{'s' * (len(first.seeds) > 1)}{'; below: published' * narrow})"
+        ),
         title_justify="left",
         title_style="bold",
+        show_lines=narrow,
     )
     table.add_column("Method")
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
-        table.add_column("published", justify="right", style="dim", no_wrap=True)
-    for method in methods:
-        row = []
-        for title in titles:
-            result = cells.get((method, title))
-            row += [ours(result), theirs(result.cell.published())] if result else [DASH, DASH]
-        table.add_row(_title(method), *row)
+    for scenario in scenarios:
+        table.add_column(scenario, justify="right", no_wrap=True)
+        if not narrow:
+            table.add_column("published", justify="right", style="dim", no_wrap=True)
+    for method in dict.fromkeys(title(cell.method) for cell in shown):
+        row: list[str] = []
+        for scenario in scenarios:
+            result = cells.get((method, scenario))
+            pair = (ours(result), theirs(result.cell.published())) if result else (DASH, DASH)
+            row += [f"{pair[0]}\n[dim]{pair[1]}[/dim]"] if narrow else pair
+        table.add_row(escape(method), *row)
     return table
 
 
@@ -51,10 +61,18 @@ def theirs(published: Published | None) -> str:
     return f"{published.mean:.2f} ± {published.sem:.2f}" if published else DASH
 
 
-def _title(method: str) -> str:
-    return " + ".join(METHODS[name].title if name in METHODS else name for name in method.split("+"))
+def title(method: Method) -> str:
+    """A method as tables name it, with the hyperparameters that were given."""
+    return (
+        " + ".join(
+            (METHODS[part.name].title if part.name in METHODS else part.name)
+            + (f" ({', '.join(chosen(part))})" if chosen(part) else "")
+            for part in method.parts
+        )
+        or METHODS["none"].title
+    )
 
 
 def reasons(refused: Sequence[tuple[Cell, str]]) -> Mapping[str, str]:
     """Why a cell shows a dash, each reason once."""
-    return {f"{_title(cell.method.name)} in {cell.scenario.title}": reason for cell, reason in refused}
+    return {f"{title(cell.method)} in {cell.scenario.title}": reason for cell, reason in refused}

@@ -17,6 +17,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from threefold.errors import ThreefoldError, unknown
 
@@ -111,6 +112,15 @@ class Outputs:
     def table(self, seen: int) -> Tensor:
         """`active` for every task, as rows: a sample's row is found by the task it belongs to."""
         return torch.stack([self.active(task, seen) for task in range(self.tasks)])
+
+    def by_unit(self, scores: Tensor) -> Tensor:
+        """Scores of classes (labels of the tasks so far, task by task) as scores of units: a unit's best class counts.
+
+        Units of classes still to come score −inf.
+        """
+        if not self.scenario.own_units:
+            return scores.reshape(*scores.shape[:-1], -1, self.classes_per_task).amax(-2)
+        return pad(scores, (0, self.units - scores.shape[-1]), value=-torch.inf)
 
     def at_test(self, task: int, seen: int) -> Tensor:
         """Which units compete when `task` is tested after `seen` tasks.

@@ -1,0 +1,42 @@
+"""What the argument parser found wrong, in our kind of sentence: the field, the value, and what would be right."""
+
+import re
+import sys
+from typing import Any
+
+from threefold.errors import unknown
+
+PARSER = "Input should be "  # how the parser begins to say what would be right
+
+
+def sentence(error: Any) -> str:
+    """One sentence about an error of the argument parser."""
+    command = error.ctx.command if getattr(error, "ctx", None) else None
+    params = getattr(command, "params", [])
+    match type(error).__name__:
+        case "NoSuchOption":
+            known = [name for param in params for name in param.opts if name.startswith("--")]
+            return str(unknown("option", error.option_name, [*known, "--help"]))
+        case "MissingParameter":
+            return f"{error.param.name} is missing; right would be: {_meaning(error.param)}"
+        case "BadParameter" if (value := _given(error.param)) is not None and error.message.startswith(PARSER):
+            right = error.message.removeprefix(PARSER).partition(",")[0]
+            return f"{error.param.name} is '{value}'; right would be {right}."
+    word = re.match(r"No such command '(.*?)'", error.message)
+    if word:
+        return str(unknown("command", word[1], getattr(command, "commands", [])))
+    return f"{str(error.format_message()).rstrip('.')}."
+
+
+def _meaning(param: Any) -> str:
+    return str(getattr(param, "help", None) or "a value.")
+
+
+def _given(param: Any) -> str | None:
+    """The value of an option as it was typed; the last one counts."""
+    words = sys.argv
+    for place in range(len(words) - 1, 0, -1):
+        name, equals, value = words[place].partition("=")
+        if param is not None and name in param.opts:
+            return value if equals else [*words, ""][place + 1]
+    return None

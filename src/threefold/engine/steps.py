@@ -1,0 +1,71 @@
+"""How the steps of a task are taken: one by one, or replayed as a CUDA graph. The step itself is the same code."""
+
+from typing import Protocol
+
+import torch
+
+from threefold.engine.draws import Draws
+from threefold.engine.lockstep import Lockstep
+
+WARM_UP = 3  # steps taken one by one before a capture: libraries set themselves up at their first call
+
+
+class Steps(Protocol):
+    def begin(self, draws: Draws) -> None:
+        """A task begins; these are its draws."""
+
+    def take(self, step: int) -> None:
+        """Take this step (counted from 0, in order)."""
+
+
+class Eager:
+    """Every step is launched operation by operation."""
+
+    def __init__(self, stack: Lockstep) -> None:
+        self.stack = stack
+
+    def begin(self, draws: Draws) -> None:
+        self.draws = draws
+
+    def take(self, step: int) -> None:
+        self.draws.prepare(step)
+        self.stack.step(*self.draws.at(step))
+
+
+class Captured:
+    """A step is captured once and replayed: on a GPU the launches would take longer than the work.
+
+    A graph works on tensors by their addresses, so it serves for as long as parameters, memory and draws stay in place:
+    for all tasks but the first, unless a method's memory changes its shape. The step's number is counted on the device.
+    """
+
+    def __init__(self, stack: Lockstep) -> None:
+        self.stack = stack
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.number = torch.zeros((), dtype=torch.long, device=stack.device)
+        self.draws: Draws | None = None
+        self.memory: list[int] = []
+
+    def begin(self, draws: Draws) -> None:
+        memory = [leaf.data_ptr() for leaf in self.stack.tensors()]
+        first = self.stack.task < 2  # the step of the second task is not that of the first: there is a past to protect
+        if first or self.draws is None or memory != self.memory or not self.draws.replaced_by(draws):
+            self.graph, self.draws, self.memory = None, draws, memory
+        self.number.zero_()
+
+    def take(self, step: int) -> None:
+        assert self.draws is not None
+        self.draws.prepare(step)
+        if self.graph is None and step < WARM_UP:
+            self._step()
+            return
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self._step()
+        self.graph.replay()
+
+    def _step(self) -> None:
+        assert self.draws is not None
+        self.stack.step(*self.draws.at(self.number))
+        self.number += 1

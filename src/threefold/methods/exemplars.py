@@ -1,0 +1,251 @@
+"""Stored data: as exemplars during execution, replayed during training, or both (sections 3.4, A.4 and C).
+
+Stored data are indices into the training tensor: for every class of every task an ordered list, cut to the budget.
+A class here is a label of a task; in Domain-IL several classes share an output unit.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.func import grad
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, normalize
+from torch.nn.utils.rnn import pad_sequence
+
+from threefold.methods.part import (
+    Batch,
+    Learner,
+    Memory,
+    Noise,
+    Params,
+    Part,
+    Replay,
+    Samples,
+    Setting,
+    Stack,
+    hyper,
+    only_active,
+)
+from threefold.protocols import Task
+from threefold.randomness import generator
+
+Selection = Literal["herding", "random"]
+PRODUCTS = 1 << 29  # products of samples with each other that herding holds at once: 2 GB
+
+
+def herd(features: Tensor, real: Tensor, count: int) -> Tensor:
+    """The first `count` samples chosen by herding, for every replica (section A.4.2).
+
+    Each choice brings the mean of the chosen closest to the mean of all: p_n minimises ‖μ − (ψ(x) + Σ ψ(p_j)) / n‖.
+    With t = nμ − Σψ(p_j) that is the smallest ‖ψ(x)‖² − 2 ψ(x)·t, and ψ(x)·t changes by ψ(x)·μ − ψ(x)·ψ(p_n) from one
+    choice to the next: a row of the samples' products with each other. No sample is chosen twice.
+    """
+    group = max(1, PRODUCTS // features.shape[1] ** 2)
+    groups = [slice(start, start + group) for start in range(0, len(features), group)]
+    return torch.cat([_herd(features[rows], real[rows], count) for rows in groups])
+
+
+def _herd(features: Tensor, real: Tensor, count: int) -> Tensor:
+    features = features * real.unsqueeze(-1)
+    mean = features.sum(1) / real.sum(1, keepdim=True)
+    towards = (features @ mean.unsqueeze(-1)).squeeze(-1)
+    products = features @ features.mT
+    cost = torch.where(real, (features**2).sum(-1) - 2 * towards, torch.inf)
+    replica = torch.arange(len(features), device=features.device)
+    chosen = []
+    for _ in range(count):
+        pick = cost.argmin(1)
+        chosen.append(pick)
+        cost = cost - 2 * (towards - products[replica, pick])
+        cost[replica, pick] = torch.inf
+    return torch.stack(chosen, dim=1)
+
+
+class Exemplars(Part):
+    """A memory of at most `budget` samples, divided equally over the classes seen so far."""
+
+    budget: int = hyper("how many samples may be stored", 2000, ge=1)
+    selection: Selection = hyper("how the samples to store are chosen", "herding", per_replica=False)
+    unit_length: bool = hyper("scale features and class means to unit length", True, per_replica=False)
+
+    def refuse(self, setting: Setting) -> str | None:
+        classes = setting.outputs.tasks * setting.outputs.classes_per_task
+        if self.budget < classes:
+            return f"budget of {self.name} is {self.budget}, fewer than there are classes; right would be {classes} or more."
+        return None
+
+    @property
+    def classifies(self) -> bool:
+        """Are the stored samples used to classify?"""
+        return False
+
+    def features(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor:
+        found = learner.features(x, task)
+        return normalize(found, dim=-1) if self.unit_length else found
+
+    def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
+        """Take in the classes of the finished task, and cut those of earlier tasks to their new share."""
+        outputs = stack.setting.outputs
+        budgets = torch.as_tensor(self.budget).expand(len(stack.seeds)).cpu()
+        share = budgets // ((task + 1) * outputs.classes_per_task)  # m, for each replica
+        most = int(share.max())
+        stored, count = [], []
+        for earlier in range(task * outputs.classes_per_task):
+            stored.append(memory["stored"][:, earlier, :most])
+            count.append(torch.minimum(memory["count"][:, earlier].cpu(), share))
+        for label in range(outputs.classes_per_task):
+            own = stack.own_samples(label)
+            sizes = torch.tensor([len(samples) for samples in own])
+            stored.append(self._select(stack, own, task, label, most))
+            count.append(torch.minimum(sizes, share))
+        longest = max(s.shape[1] for s in stored)
+        padded = [torch.nn.functional.pad(s, (0, longest - s.shape[1])) for s in stored]
+        device = stack.params["classifier"]["output.shift.bias"].device
+        memory = memory | {
+            "stored": torch.stack(padded, 1),
+            "count": torch.stack(count, 1).to(device),
+        }
+        return memory | ({"means": self._means(stack, memory)} if self.classifies else {})
+
+    def _select(self, stack: Stack, own: Sequence[Tensor], task: int, label: int, most: int) -> Tensor:
+        """The ordered exemplars of one new class, for every replica."""
+        if self.selection == "random":
+            orders = [torch.randperm(len(o), generator=generator(s, "exemplars", task, label))
+                      for s, o in zip(stack.seeds, own, strict=True)]  # fmt: skip
+            indices = pad_sequence([o[order[:most]] for o, order in zip(own, orders, strict=True)], batch_first=True)
+            return indices.to(stack.params["classifier"]["output.shift.bias"].device)
+        pieces, reals, places = [], [], []
+        for batch, weight, indices in stack.training_data(own):
+            pieces.append(stack.map(lambda learner, b: self.features(learner, b.x, b.task), batch))
+            reals.append(weight > 0)
+            places.append(indices)
+        real, indices = torch.cat(reals, 1), torch.cat(places, 1)
+        chosen = herd(torch.cat(pieces, 1), real, min(most, real.shape[1]))
+        return indices.gather(1, chosen)
+
+    def _means(self, stack: Stack, memory: Memory) -> Tensor:
+        """The mean feature of each class's exemplars: replicas × classes × features."""
+        means = []
+        per_task = stack.setting.outputs.classes_per_task
+        for place in range(memory["stored"].shape[1]):
+            indices, count = memory["stored"][:, place], memory["count"][:, place]
+            task = torch.tensor(place // per_task, device=indices.device)
+            found = stack.map(lambda learner, b: self.features(learner, b.x, b.task), stack.fetch(indices, task))
+            real = torch.arange(indices.shape[1], device=indices.device) < count.unsqueeze(1)
+            mean = (found * real.unsqueeze(-1)).sum(1) / count.unsqueeze(1)
+            means.append(normalize(mean, dim=-1) if self.unit_length else mean)
+        return torch.stack(means, 1)
+
+    def scores(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor | None:
+        """Nearest class mean (section A.4.3): the closer, the higher."""
+        memory = learner.memory[self.name]
+        if not self.classifies or "means" not in memory:
+            return None
+        distance = torch.cdist(self.features(learner, x, task), memory["means"])
+        return learner.outputs.by_unit(-distance)
+
+    def stored_samples(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> Samples:
+        """A batch of stored samples for every step, shared equally over the earlier tasks."""
+        source = generator(seed, f"{self.name} replay", task)
+        per_task, batch = setting.outputs.classes_per_task, setting.batch
+        tasks = (torch.arange(batch) % task).expand(steps, batch)
+        place = tasks * per_task + torch.randint(per_task, (steps, batch), generator=source)
+        stored, count = memory["stored"].cpu(), memory["count"].cpu()
+        slot = (torch.rand(steps, batch, generator=source) * count[place]).long()
+        return Samples(stored[place, slot], tasks)
+
+
+class ER(Exemplars):
+    """Stored data, replayed during training, used as exemplars during execution, or both (appendix C)."""
+
+    name = "er"
+    use: Literal["training", "execution", "both"] = hyper(
+        "when the stored data are used", "training", per_replica=False
+    )
+
+    @property
+    def classifies(self) -> bool:
+        return self.use != "training"
+
+    def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
+        if self.use == "execution" or not task:
+            return {}
+        return {"stored": self.stored_samples(setting, seed, task, memory, steps)}
+
+    def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay | None:
+        return Replay(*drawn["stored"]) if "stored" in drawn else None
+
+    def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
+        return cross_entropy(
+            only_active(learner.logits(replay.x, replay.task), learner.now.active[replay.task]), replay.y
+        )
+
+
+class ICaRL(Exemplars):
+    """iCaRL: a feature extractor trained with binary distillation, classes told apart by nearest exemplar mean."""
+
+    name = "icarl"
+    temperature: float = hyper("temperature of the sigmoid in the distillation targets", 1.0, gt=0)
+
+    @property
+    def classifies(self) -> bool:
+        return True
+
+    def refuse(self, setting: Setting) -> str | None:
+        if setting.outputs.all_compete:
+            return super().refuse(setting)
+        return (
+            "iCaRL distils the current data on the classes of all earlier tasks, so every class needs a unit of its own"
+            f" that competes with all others; in {setting.outputs.scenario.title} it has none."
+        )
+
+    def pool(self, tasks: Sequence[Task], task: int, memory: Memory) -> list[tuple[int, Tensor]]:
+        """The task's own data and all that is stored."""
+        pool = [(task, tasks[task].train)]
+        for earlier in range(task):
+            per_task = len(tasks[earlier].classes)
+            places = range(earlier * per_task, (earlier + 1) * per_task)
+            stored = [memory["stored"][place, : int(memory["count"][place])].cpu() for place in places]
+            pool.append((earlier, torch.cat(stored)))
+        return pool
+
+    def loss(self, learner: Learner, batch: Batch) -> Tensor:
+        """Binary classification for the task's own classes, distillation for earlier ones (equations 16 and 17)."""
+        logits, active = learner.logits(batch.x, batch.task), learner.now.active[batch.task]
+        own = batch.y.unsqueeze(-1) == torch.arange(logits.shape[-1], device=logits.device)
+        target = own.to(logits.dtype)
+        memory = learner.memory[self.name]
+        if "teacher" in memory:
+            teacher = torch.sigmoid(learner.logits(batch.x, batch.task, params=memory["teacher"]) / self.temperature)
+            target = torch.where(learner.now.taught[batch.task], teacher, target)
+        per_class = binary_cross_entropy_with_logits(logits, target, reduction="none")
+        return torch.where(active, per_class, 0).sum(-1).mean()
+
+    def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
+        teacher = {name: p.clone() for name, p in stack.params["classifier"].items()}
+        return super().consolidate(stack, memory, task) | {"teacher": teacher}
+
+
+class AGEM(Exemplars):
+    """Averaged gradient episodic memory: no step along a gradient that points against that of stored data."""
+
+    name = "a-gem"
+    selection: Selection = hyper("how the samples to store are chosen", "random", per_replica=False)
+
+    def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
+        return {"stored": self.stored_samples(setting, seed, task, memory, steps)} if task else {}
+
+    def adjust(self, grads: Params, learner: Learner, drawn: Mapping[str, Any]) -> Params:
+        """g − (g·r / r·r) r where g·r < 0, with r the gradient on stored data (Chaudhry et al. 2019, equation 11)."""
+        stored: Batch = drawn["stored"]
+
+        def loss(params: Params) -> Tensor:
+            logits = learner.logits(stored.x, stored.task, params=params)
+            return cross_entropy(only_active(logits, learner.now.active[stored.task]), stored.y)
+
+        reference = grad(loss)(learner.params)
+        along = sum((g * reference[name]).sum() for name, g in grads.items())
+        length = sum((r**2).sum() for r in reference.values())
+        against = torch.clamp(torch.as_tensor(along), max=0) / torch.clamp(torch.as_tensor(length), min=1e-30)
+        return {name: g - against * reference[name] for name, g in grads.items()}

@@ -1,0 +1,50 @@
+"""Task-specific components: context-dependent gating (section 3.1)."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from threefold.methods.part import Memory, Params, Part, Setting, hyper
+from threefold.nets import MLP, GateOn
+from threefold.randomness import generator
+
+
+class XdG(Part):
+    """Context-dependent gating: for each task a random share of the hidden units is silenced."""
+
+    name = "xdg"
+    uses_task = True
+    share: float = hyper("share of each hidden layer's units that is gated in a task", ge=0, lt=1)
+    gate_on: GateOn = hyper(
+        "what a gate silences: a unit's activation, or its weighted input (the bias still counts)",
+        "activation",
+        per_replica=False,
+    )
+
+    def refuse(self, setting: Setting) -> str | None:
+        if setting.outputs.scenario.task_known:
+            return None
+        return (
+            "XdG chooses its gates by the task, so the task must be given at test time;"
+            f" in {setting.outputs.scenario.title} it is not."
+        )
+
+    def networks(self, setting: Setting) -> dict[str, nn.Module]:
+        return {"classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units, self.gate_on)}
+
+    def begin(self, setting: Setting, seed: int, params: Params) -> Memory:
+        tasks = range(setting.outputs.tasks)
+        gated = int(self.share * setting.hidden)
+        layers = []
+        for layer in range(2):
+            gates = torch.ones(len(tasks), setting.hidden)
+            for task in tasks:
+                units = torch.randperm(setting.hidden, generator=generator(seed, "gates", task, layer))
+                gates[task, units[:gated]] = 0
+            layers.append(gates)
+        return {"gates": layers}
+
+    def gates(self, memory: Memory, task: Tensor) -> Sequence[Tensor]:
+        """Rows of the table of gates: one batch may hold samples of several tasks."""
+        return [table[task] for table in memory["gates"]]

@@ -1,0 +1,41 @@
+"""The paper's hyperparameters, as data (`paper.toml`)."""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from threefold.errors import ThreefoldError
+from threefold.methods.method import Method
+from threefold.methods.part import Part
+
+OPTIONAL = {"fisher_samples"}  # not given is a value of its own
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads(files("threefold.methods").joinpath("paper.toml").read_text(encoding="utf-8"))
+
+
+def chosen(protocol: str, scenario: str, method: str) -> dict[str, Any]:
+    """What the paper chose for a method's hyperparameters."""
+    found: dict[str, Any] = _tables().get(protocol, {}).get(scenario, {}).get(method, {})
+    return found
+
+
+def resolve(method: Method, protocol: str, scenario: str) -> Method:
+    """The method with every hyperparameter that was not given set to the paper's value."""
+    return Method(*(_resolved(part, protocol, scenario) for part in method.parts))
+
+
+def _resolved(part: Part, protocol: str, scenario: str) -> Part:
+    missing = [name for name in type(part).model_fields if getattr(part, name) is None and name not in OPTIONAL]
+    known = chosen(protocol, scenario, part.name)
+    for name in missing:
+        if name not in known:
+            raise ThreefoldError(
+                f"{name} of {part.name} was not given, and the paper has none for {protocol} protocols in the"
+                f" {scenario} scenario; right would be {part.name}:{name}=NUMBER."
+            )
+    values = part.model_dump() | {name: float(known[name]) for name in missing}
+    return type(part).model_construct(_fields_set=part.model_fields_set, **values)  # what was given stays marked so

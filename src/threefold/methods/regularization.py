@@ -1,0 +1,106 @@
+"""Regularised optimisation: a quadratic penalty on changes to weights that mattered (sections 3.2 and A.2)."""
+
+import torch
+from torch import Tensor
+
+from threefold.methods.fisher import Labels, fisher_diagonal
+from threefold.methods.part import Memory, Params, Part, Setting, Stack, hyper
+
+
+def quadratic(params: Params, anchor: Params, precision: Params) -> Tensor:
+    """Σ_i precision_i (θ_i − anchor_i)²."""
+    return torch.stack([(precision[n] * (p - anchor[n]) ** 2).sum() for n, p in params.items()]).sum()
+
+
+class EWC(Part):
+    """Elastic weight consolidation: a quadratic leash on the weights that mattered (section A.2.1)."""
+
+    name = "ewc"
+    strength: float = hyper("weight of the penalty, λ", ge=0)
+    labels: Labels = hyper("label at which the Fisher information is taken", "predicted", per_replica=False)
+    fisher_samples: int | None = hyper(
+        "training samples used for the Fisher information; all of a task's if not given", per_replica=False, ge=1
+    )
+
+    def penalty(self, params: Params, memory: Memory) -> Tensor:
+        """λ/2 Σ_k Σ_i F_i^(k) (θ_i − θ̂_i^(k))² (equation 4), up to a constant that has no gradient."""
+        return 0.5 * self.strength * quadratic(params, memory["anchor"], memory["precision"])
+
+    def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
+        fisher = fisher_diagonal(stack, task, self.labels, self.fisher_samples)
+        return absorb(memory, fisher, stack.params["classifier"])
+
+
+def absorb(memory: Memory, fisher: Params, params: Params) -> Memory:
+    """A sum of quadratics is one quadratic: Σ_k F_k(θ−θ_k)² = A(θ−θ̄)² + const, A = ΣF_k, θ̄ = ΣF_kθ_k / A.
+
+    So the cost does not grow with the number of tasks. Written as a step of θ̄ towards θ_k, it does not cancel.
+    """
+    if not memory:
+        return {"anchor": {n: p.clone() for n, p in params.items()}, "precision": fisher}
+    precision = {n: memory["precision"][n] + f for n, f in fisher.items()}
+    anchor = {}
+    for name, old in memory["anchor"].items():
+        share = torch.where(precision[name] > 0, fisher[name] / precision[name], 1)
+        anchor[name] = old + share * (params[name] - old)
+    return {"anchor": anchor, "precision": precision}
+
+
+class OnlineEWC(EWC):
+    """EWC with one running penalty, anchored at the latest task (section A.2.2)."""
+
+    name = "online-ewc"
+    decay: float = hyper("how much of the earlier tasks' Fisher information is kept, γ", gt=0, le=1)
+
+    def penalty(self, params: Params, memory: Memory) -> Tensor:
+        """λ · ½ · γ · Σ_i F̃_i (θ_i − θ̂_i)² (equation 7, in the convention under which λ was chosen)."""
+        return self.decay * super().penalty(params, memory)
+
+    def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
+        """F̃^(k) = γ F̃^(k−1) + F^(k)."""
+        fisher = fisher_diagonal(stack, task, self.labels, self.fisher_samples)
+        if memory:
+            fisher = {n: per_replica(self.decay, f) * memory["precision"][n] + f for n, f in fisher.items()}
+        return {"anchor": {n: p.clone() for n, p in stack.params["classifier"].items()}, "precision": fisher}
+
+
+def per_replica(number: float | Tensor, like: Tensor) -> float | Tensor:
+    """A number for each replica, shaped to multiply a stacked tensor."""
+    return number.view(-1, *[1] * (like.dim() - 1)) if isinstance(number, Tensor) else number
+
+
+class SI(Part):
+    """Synaptic intelligence: importance as the path integral of a weight's share in the loss (section A.2.3)."""
+
+    name = "si"
+    strength: float = hyper("weight of the penalty, c", ge=0)
+    damping: float = hyper("dampening term ξ", 0.1, gt=0)
+
+    def begin(self, setting: Setting, seed: int, params: Params) -> Memory:
+        nothing = {n: torch.zeros_like(p) for n, p in params.items()}
+        return {
+            "omega": nothing,
+            "importance": {n: p.clone() for n, p in nothing.items()},
+            "anchor": {n: p.clone() for n, p in params.items()},  # the weights when the current task began
+        }
+
+    def penalty(self, params: Params, memory: Memory) -> Tensor:
+        """c Σ_i Ω_i (θ_i − θ̂_i)² (equation 10)."""
+        return self.strength * quadratic(params, memory["anchor"], memory["importance"])
+
+    def observe(self, memory: Memory, before: Params, after: Params, grads: Params) -> None:
+        """ω_i grows by (θ_i[t] − θ_i[t−1]) · −∂L/∂θ_i, the gradient of the whole loss (equation 8)."""
+        for name, grad in grads.items():
+            memory["omega"][name].addcmul_(after[name] - before[name], grad, value=-1)
+
+    def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
+        """Ω_i grows by ω_i / (Δ_i² + ξ) (equation 9)."""
+        params, importance = stack.params["classifier"], {}
+        for name, omega in memory["omega"].items():
+            change = params[name] - memory["anchor"][name]
+            importance[name] = memory["importance"][name] + omega / (change**2 + per_replica(self.damping, omega))
+        return {
+            "omega": {n: torch.zeros_like(o) for n, o in memory["omega"].items()},
+            "importance": importance,
+            "anchor": {n: p.clone() for n, p in params.items()},
+        }

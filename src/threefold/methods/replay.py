@@ -1,0 +1,138 @@
+"""Modified training data: replay of current inputs or of generated ones, with hard or soft targets (section 3.3)."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy, log_softmax
+
+from threefold.methods.part import Batch, Learner, Memory, Noise, Params, Part, Replay, Samples, Setting, Stack, hyper
+from threefold.methods.part import only_active as only
+from threefold.nets import LATENT, VAE, Decoder
+
+Reduction = Literal["sum", "mean"]
+
+
+def distillation(logits: Tensor, soft: Tensor, active: Tensor, temperature: float, reduction: Reduction) -> Tensor:
+    """−T² Σ_c ỹ_c log p^T(c), averaged over samples (equation 3).
+
+    `reduction="mean"` divides the sum over classes by the number of active classes: not what the equation says, but
+    what the published LwF row was made with.
+    """
+    log_chance = log_softmax(only(logits, active) / temperature, -1)
+    per_class = torch.where(active, -soft * log_chance, 0)
+    per_sample = per_class.sum(-1) / (active.sum(-1) if reduction == "mean" else 1)
+    return temperature**2 * per_sample.mean()
+
+
+def replayed_task(learner: Learner, samples: int) -> Tensor:
+    """Replays are shared equally over the earlier tasks: sample i belongs to task i mod (K − 1) (section A.1.1)."""
+    earlier = learner.now.seen.long() - 1
+    return torch.arange(samples, device=earlier.device) % earlier
+
+
+def copied(params: Params) -> Params:
+    return {name: p.clone() for name, p in params.items()}
+
+
+class Taught(Part):
+    """Replays with targets from a copy of the classifier, stored after the previous task."""
+
+    def hard(self, learner: Learner, memory: Memory, x: Tensor, task: Tensor) -> Tensor:
+        """The most likely unit among those that were active one task ago (section A.1.1)."""
+        logits = learner.logits(x, task, params=memory["teacher"])
+        return only(logits, learner.now.taught[task]).argmax(-1)
+
+    def soft(self, learner: Learner, memory: Memory, x: Tensor, task: Tensor, temperature: float) -> Tensor:
+        """ỹ: probabilities over the units active one task ago, zero for all others (equation 2)."""
+        logits = learner.logits(x, task, params=memory["teacher"])
+        return torch.softmax(only(logits, learner.now.taught[task]) / temperature, -1)
+
+    def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
+        return memory | {"teacher": copied(stack.params["classifier"])}
+
+
+class LwF(Taught):
+    """Learning without forgetting: current inputs replayed with the previous model's soft targets."""
+
+    name = "lwf"
+    temperature: float = hyper("temperature T of the softmax in distillation", 2.0, gt=0)
+    reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum", per_replica=False)
+
+    def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay:
+        task = replayed_task(learner, len(batch.y))
+        return Replay(batch.x, self.soft(learner, learner.memory[self.name], batch.x, task, self.temperature), task)
+
+    def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
+        active = learner.now.active[replay.task]
+        return distillation(learner.logits(replay.x, replay.task), replay.y, active, self.temperature, self.reduction)
+
+
+class DGR(Taught):
+    """Deep generative replay: generated inputs replayed with the previous model's most likely labels."""
+
+    name = "dgr"
+
+    def refuse(self, setting: Setting) -> str | None:
+        if setting.unit_interval:
+            return None
+        return f"{self.name} generates values in [0, 1], but the data have others; right would be to scale them."
+
+    def networks(self, setting: Setting) -> dict[str, nn.Module]:
+        return {"generator": VAE(setting.inputs, setting.hidden)}
+
+    def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
+        latent = Noise((setting.batch, LATENT))
+        names = ["noise", "dreamt", "noise of replay"] if task else ["noise"]
+        return {f"{self.name} {name}": latent for name in names}
+
+    def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay:
+        memory = learner.memory[self.name]
+        task = replayed_task(learner, len(batch.y))
+        x = dream(learner.nets["generator"], memory["generator"], drawn[f"{self.name} dreamt"])
+        return Replay(x, self.targets(learner, memory, x, task), task)
+
+    def targets(self, learner: Learner, memory: Memory, x: Tensor, task: Tensor) -> Tensor:
+        return self.hard(learner, memory, x, task)
+
+    def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
+        active = learner.now.active[replay.task]
+        return cross_entropy(only(learner.logits(replay.x, replay.task), active), replay.y)
+
+    def side_loss(self, learner: Learner, batch: Batch, replay: Replay | None, drawn: Mapping[str, Any]) -> Tensor:
+        """The generator's loss, on current data and on its own replay, weighted as the classifier's (section A.3)."""
+        generator, params = learner.nets["generator"], learner.all_params["generator"]
+        if replay is None:
+            loss: Tensor = functional_call(generator, params, (batch.x, drawn[f"{self.name} noise"])).mean()
+            return loss
+        noise = torch.cat([drawn[f"{self.name} noise"], drawn[f"{self.name} noise of replay"]])
+        inputs = torch.cat([batch.x, replay.x]), noise
+        both: Tensor = functional_call(generator, params, inputs)
+        share = 1 / learner.now.seen
+        return share * both[: len(batch.x)].mean() + (1 - share) * both[len(batch.x) :].mean()
+
+    def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
+        return super().consolidate(stack, memory, task) | {"generator": copied(stack.params["generator"])}
+
+
+def dream(vae: nn.Module, params: Params, z: Tensor) -> Tensor:
+    """Images that a generator makes of latent variables."""
+    assert isinstance(vae, VAE)
+    decoding = {name: p for name, p in params.items() if name.startswith(("decoder.", "pixels."))}
+    images: Tensor = functional_call(Decoder(vae), decoding, (z,))
+    return images
+
+
+class DGRDistill(DGR):
+    """Generated inputs replayed with soft targets."""
+
+    name = "dgr-distill"
+    temperature: float = hyper("temperature T of the softmax in distillation", 2.0, gt=0)
+    reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum", per_replica=False)
+
+    def targets(self, learner: Learner, memory: Memory, x: Tensor, task: Tensor) -> Tensor:
+        return self.soft(learner, memory, x, task, self.temperature)
+
+    replay_loss = LwF.replay_loss

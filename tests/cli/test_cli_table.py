@@ -1,0 +1,158 @@
+"""`threefold run` without `--json`: a table, the reasons for its dashes, and how to run it in full."""
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from tiny_lab import SETTINGS, Ended, arrays, write_npz
+
+import threefold
+import threefold.data
+import threefold.experiments
+from threefold.experiments import Cell
+from threefold.methods import METHODS, Part, hyper
+from threefold.methods.part import Setting
+from threefold.methods.registry import Entry
+
+Cli = Callable[..., Ended]
+RUN = ["run", "split", "--data", "tiny.npz", "--tasks", "2", *SETTINGS]
+
+
+class Picky(Part):
+    """A method that needs to be told the task."""
+
+    name = "picky"
+    strength: float = hyper("does nothing", 1.0, gt=0)
+
+    def refuse(self, setting: Setting) -> str | None:
+        if setting.outputs.scenario.task_known:
+            return None
+        return f"Picky must be told the task [always]; in {setting.outputs.scenario.title} it is not."
+
+
+@pytest.fixture(autouse=True)
+def _picky(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "picky", Entry("picky", "Picky One", "Tests", "", Picky))
+
+
+def shown(ended: Ended) -> list[str]:
+    assert (ended.status, ended.err) == (0, "")
+    return ended.out.splitlines()
+
+
+def row(lines: list[str], name: str) -> list[str]:
+    (line,) = [line for line in lines if line.startswith(f"│ {name} ")]
+    return [cell.strip() for cell in line.split("│")[2:-1]]
+
+
+class Planned(Exception):
+    """What a command would have run."""
+
+    def __init__(self, cells: Sequence[Cell], seeds: Sequence[int]) -> None:
+        self.cells, self.seeds = cells, seeds
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> Callable[[str], Planned]:
+    """Parse a command, as far as what it would train."""
+
+    def planned(cells: Sequence[Cell], seeds: Sequence[int], *_: object) -> None:
+        raise Planned(cells, seeds)
+
+    def call(command: str) -> Planned:
+        program, *words = shlex.split(command)
+        assert program == "threefold"
+        with monkeypatch.context() as patch, pytest.raises(Planned) as caught:
+            patch.setattr(threefold.experiments, "run_cells", planned)
+            cli(*words)
+        return caught.value
+
+    return call
+
+
+def test_a_table_with_dashes_and_their_reasons(lab: Path, cli: Cli) -> None:
+    lines = shown(cli(*RUN, "--method", "none", "--method", "picky", "--seeds", "2"))
+    assert lines[0].startswith("split-tiny: average accuracy over all tasks, per cent (mean ± SEM of 2 seeds)")
+    number = r"\d+\.\d\d ± \d+\.\d\d"
+    for cell, pattern in zip(row(lines, "None"), [number, "–"] * 3, strict=True):
+        assert re.fullmatch(pattern, cell)
+    picky = row(lines, "Picky One")
+    assert re.fullmatch(number, picky[0])
+    assert picky[1:] == ["–"] * 5
+    for title in ("Domain-IL", "Class-IL"):
+        assert f"– Picky One in {title}: Picky must be told the task [always]; in {title} it is not." in lines
+
+
+def test_numbers_are_those_of_the_json(lab: Path, cli: Cli) -> None:
+    import json
+
+    words = [*RUN, "--scenario", "domain", "--seeds", "3"]
+    lines = shown(cli(*words))
+    accuracy = json.loads(cli(*words, "--json").out)["results"][0]["accuracy"]
+    assert row(lines, "None") == [f"{accuracy['mean']:.2f} ± {accuracy['sem']:.2f}", "–"]
+
+
+def test_one_seed_has_no_standard_error(lab: Path, cli: Cli) -> None:
+    lines = shown(cli(*RUN, "--scenario", "class", "--seeds", "1"))
+    assert "SEM of 1 seed)" in lines[0]
+    assert re.fullmatch(r"\d+\.\d\d", row(lines, "None")[0])
+
+
+def test_variants_of_one_method_have_rows_of_their_own(lab: Path, cli: Cli) -> None:
+    asked = ["--method", "picky", "--method", "picky:strength=2"]
+    lines = shown(cli(*RUN, "--scenario", "task", *asked, "--seeds", "1"))
+    assert row(lines, "Picky One")
+    assert row(lines, "Picky One (strength=2.0)")
+
+
+def test_what_was_shortened_and_a_command_that_runs_it_in_full(
+    lab: Path, cli: Cli, plan: Callable[[str], Planned]
+) -> None:
+    write_npz(lab / "my own [data].npz", classes=6)
+    words = ["run", "split", "--data", "my own [data].npz", "--tasks", "3", *SETTINGS, "--lr", "0.01"]
+    words += ["--method", "none", "--method", "picky:strength=2.5", "--seeds", "5-7"]
+    lines = shown(cli(*words))
+    assert lines[0].startswith("split-my own [data]: ")
+    note = next(line for line in lines if line.startswith("This was shortened"))
+    match = re.fullmatch(
+        r"This was shortened: 6 of 2000 iterations per task and 3 of 20 seeds\. In full: (threefold run .*)", note
+    )
+    assert match
+    short, full = plan(shlex.join(["threefold", *words])), plan(match[1])
+    assert list(full.seeds) == list(range(1, 21))
+    assert [cell.name for cell in full.cells] == [cell.name for cell in short.cells]
+    for mine, theirs in zip(short.cells, full.cells, strict=True):
+        expected = mine.spec()
+        expected["training"]["iters"] = 2000
+        assert theirs.spec() == expected
+
+
+def test_the_full_command_of_a_known_dataset_names_it(
+    lab: Path, cli: Cli, plan: Callable[[str], Planned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = threefold.Dataset.from_arrays(**arrays(classes=10, train=400), name="mnist")
+    monkeypatch.setattr(threefold.data, "load", lambda name, report: made)
+    lines = shown(cli("run", "split-mnist", *SETTINGS, "--scenario", "task", "--task-id-in", "hidden", "--seeds", "2"))
+    assert row(lines, "None")[1] == "90.41 ± 0.32", "that of table B.1"
+    note = next(line for line in lines if line.startswith("This was shortened"))
+    command = note.partition("In full: ")[2]
+    assert command == (
+        "threefold run split-mnist --scenario task --method none --hidden 8 --batch 16 --task-id-in hidden --seeds 20"
+    )
+    (cell,) = plan(command).cells
+    assert (cell.task_id_in, cell.training.iters, cell.protocol.title) == ("hidden", 2000, "split-mnist")
+
+
+def test_only_what_was_cut_is_said_to_be(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    monkeypatch.setattr(threefold.Split, "defaults", replace(threefold.Split.defaults, iters=6))
+    words = [*RUN, "--scenario", "class", "--seeds"]
+    assert "shortened: 2 of 20 seeds. In full" in cli(*words, "2").out
+    assert "shortened" not in cli(*words, "20").out
+    assert "shortened: 5 of 6 iterations per task. In full" in cli(*words, "20", "--iters", "5").out
+    longer = cli(*words, "2", "--iters", "7").out
+    assert "shortened: 2 of 20 seeds. In full" in longer
+    assert "--iters 7" in longer, "what was longer than the paper's stays so"

@@ -1,0 +1,40 @@
+"""A laboratory small enough for tests: data of a few samples, and settings that train in moments."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SETTINGS = ["--hidden", "8", "--iters", "6", "--batch", "16", "--device", "cpu"]
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+def arrays(classes: int = 4, train: int = 240, test: int = 80) -> dict[str, Any]:
+    """Images of 4 × 4 in which class c lights up pixels c, c + classes, …"""
+    source = np.random.default_rng(0)
+    made: dict[str, Any] = {}
+    for part, samples in (("train", train), ("test", test)):
+        labels = np.arange(samples) % classes
+        bright = np.arange(16).reshape(1, 4, 4) % classes == labels[:, None, None]
+        made[f"{part}_x"] = (0.5 * bright + 0.5 * source.random((samples, 4, 4))).astype(np.float32)
+        made[f"{part}_y"] = labels
+    return made
+
+
+def write_npz(path: Path, classes: int = 4, **changes: Any) -> Path:
+    """An .npz file of `arrays`; a change of None leaves an array out."""
+    kept = {name: value for name, value in (arrays(classes) | changes).items() if value is not None}
+    np.savez(path, **kept)
+    return path
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    """Everything under a folder, to see whether anything changed."""
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}

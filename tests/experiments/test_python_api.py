@@ -1,0 +1,222 @@
+"""`threefold.run`: the command line's work in a few lines of Python."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import threefold
+from threefold import Dataset, Offline, Part, Split, Store, ThreefoldError
+from threefold.experiments import Cell, Result, Settings
+from threefold.experiments.cell import written
+from threefold.methods import METHODS, Method, hyper
+from threefold.methods.part import Setting
+from threefold.methods.registry import Entry
+from threefold.results import Record, run_key
+from threefold.scenarios import SCENARIOS
+
+QUICK = {"iters": 6, "hidden": 8, "batch": 16, "device": "cpu"}
+
+
+class Homely(Part):
+    """A method that works in Task-IL only."""
+
+    name = "homely"
+    strength: float = hyper("does nothing", 1.0, gt=0)
+
+    def refuse(self, setting: Setting) -> str | None:
+        return None if setting.outputs.scenario.task_known else "Homely must be told the task."
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    source = np.random.default_rng(0)
+    y = np.arange(240) % 4
+    x = (source.random((240, 4, 4)) / 2 + (np.arange(16).reshape(4, 4) % 4 == y[:, None, None]) / 2).astype(np.float32)
+    return Dataset.from_arrays(x[:160], y[:160], x[160:], y[160:], name="small")
+
+
+@pytest.fixture
+def split(data: Dataset) -> Split:
+    return Split(data, tasks=2)
+
+
+def test_a_result_has_accuracies_with_their_error_and_a_matrix(split: Split) -> None:
+    result = threefold.run(split, scenario="class", method="offline", seeds=3, **QUICK)
+    assert isinstance(result, threefold.Result)
+    assert result.seeds == [1, 2, 3]
+    assert result.matrix.shape == (3, 2, 2)
+    assert result.initial.shape == (3, 2)
+    last = result.matrix[:, -1].mean(axis=1)
+    assert result.accuracy.per_seed == pytest.approx(last)
+    assert result.accuracy.mean == pytest.approx(last.mean())
+    assert result.accuracy.sem == pytest.approx(last.std(ddof=1) / math.sqrt(3))
+    assert result.diverged == []
+    assert result.verdict is None
+    assert ((result.matrix >= 0) & (result.matrix <= 100)).all()
+
+
+def test_it_is_the_document_of_the_command_line(split: Split) -> None:
+    result = threefold.run(split, scenario="task", seeds=[4, 2], store=None, **QUICK)
+    document = json.loads(json.dumps(result.to_json(), allow_nan=False))
+    assert document["spec"]["seeds"] == [4, 2]
+    assert document["accuracy_matrix"] == result.matrix.tolist()
+    assert document["accuracy"]["mean"] == result.accuracy.mean
+
+
+def test_finished_runs_are_kept_and_used_again(split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = threefold.run(split, scenario="class", seeds=2, **QUICK)
+    with Store(tmp_path / "threefold.db", readonly=True) as store:
+        assert [record.spec["seed"] for record in store.all()] == [1, 2]
+    monkeypatch.setattr("threefold.experiments.execute", None, raising=False)
+    import sys
+
+    monkeypatch.setattr(sys.modules["threefold.experiments.run"], "execute", None)
+    again = threefold.run(split, scenario="class", seeds="1-2", **QUICK)
+    assert again.to_json() == first.to_json()
+
+
+def test_without_a_store_nothing_is_written(split: Split, tmp_path: Path) -> None:
+    threefold.run(split, scenario="class", seeds=1, store=None, **QUICK)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_with_and_without_a_store_it_is_the_same(split: Split) -> None:
+    kept = threefold.run(split, scenario="domain", seeds=2, **QUICK)
+    loose = threefold.run(split, scenario="domain", seeds=2, store=None, **QUICK)
+    assert kept.to_json() == loose.to_json()
+
+
+def test_methods_may_be_named_built_or_combined(split: Split) -> None:
+    asked = {"scenario": "task", "seeds": 1, "store": None} | QUICK
+    assert threefold.run(split, method=Offline(), **asked).cell.method.name == "offline"
+    assert threefold.run(split, method=Method(), **asked).cell.method.name == "none"
+    both = threefold.run(split, method=Homely(strength=2) + Offline(), **asked)
+    assert both.cell.method.name == "homely+offline"
+    assert both.cell.spec()["method"]["hyperparameters"] == {"homely": {"strength": 2.0}, "offline": {}}
+
+
+def test_settings_not_given_are_the_papers(split: Split) -> None:
+    cell = Cell.of(split, SCENARIOS["class"], Method(), Settings.checked(device="cpu"))
+    assert (cell.training.iters, cell.training.batch, cell.training.hidden, cell.lr) == (2000, 128, 400, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"scenario": "clas"}, ["scenario 'clas'", "'class'"]),
+        ({"scenario": None}, ["scenario 'None'"]),
+        ({"method": "ofline"}, ["method 'ofline'", "'offline'"]),
+        ({"method": Offline}, ["method is <class", "Offline()"]),
+        ({"method": 5}, ["method is 5", "Offline()"]),
+        ({"method": Homely()}, ["Homely must be told the task."]),
+        ({"seeds": 0}, ["seeds is '0'"]),
+        ({"seeds": []}, ["seeds is '[]'"]),
+        ({"itres": 5}, ["setting 'itres'", "'iters'"]),
+        ({"iters": 0}, ["iters is '0'", "at least 1"]),
+        ({"iters": "many"}, ["iters is 'many'", "whole number"]),
+        ({"iters": 2.5}, ["iters is '2.5'", "whole number"]),
+        ({"lr": math.nan}, ["lr is 'nan'", "above 0"]),
+        ({"lr": -1}, ["lr is '-1'", "above 0"]),
+        ({"hidden": 0}, ["hidden is '0'", "at least 1"]),
+        ({"batch": 81}, ["batch is 81", "80 training samples", "80 at most"]),
+        ({"device": "gpu"}, ["device 'gpu'", "'cpu'"]),
+        ({"device": None}, ["device 'None'", "auto, cpu, cuda"]),
+        ({"precision": "fp16"}, ["precision 'fp16'", "'fp32'"]),
+        ({"tasks": 2}, ["tasks is 2", "the protocol has its own"]),
+        ({"task_id_in": "hidden"}, ["task-id-in is 'hidden'", "Class-IL"]),
+        ({"protocol": Split}, ["protocol is <class", "Split(data)"]),
+        ({"protocol": "spilt-mnist"}, ["protocol 'spilt-mnist'", "'split-mnist'"]),
+        ({"store": "no/such.db"}, ["store 'no/such.db'", "existing folder"]),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)
+def test_every_mistake_is_a_threefold_error_and_writes_nothing(
+    split: Split, tmp_path: Path, changes: dict[str, object], named: list[str]
+) -> None:
+    asked = {"protocol": split, "scenario": "class", "seeds": 1} | QUICK | changes
+    with pytest.raises(ThreefoldError) as caught:
+        threefold.run(asked.pop("protocol"), **asked)  # type: ignore[arg-type]
+    for piece in named:
+        assert piece in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_methods_are_written_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "homely", Entry("homely", "Homely", "Tests", "", Homely))
+    from threefold.methods import parse
+
+    for text in ("none", "offline", "homely", "homely:strength=2.5", "homely:strength=1e-07+offline"):
+        assert written(parse(text)) == text
+    assert written(parse("homely:strength=1e-07+offline")) == written(Homely(strength=1e-7) + Offline())
+
+
+def test_metrics_are_those_of_a_matrix_worked_out_by_hand(split: Split) -> None:
+    cell = Cell.of(Split(split.data, 1), SCENARIOS["class"], Method(), Settings.checked(device="cpu"))
+    by_hand = {
+        #        matrix after 1, 2, 3 tasks; before any training
+        1: ([[90, 30, 20], [60, 80, 40], [50, 70, 100]], [10, 20, 30]),
+        2: ([[100, 0, 0], [100, 100, 0], [100, 100, 100]], [0, 0, 0]),
+    }
+    records = []
+    for seed, (matrix, initial) in by_hand.items():
+        from threefold.results import measure
+
+        spec = cell.run_spec(seed)
+        records.append(
+            Record(run_key(spec), spec, "finished", initial, matrix, measure(initial, matrix), {}, {}, "2026-01-01")
+        )
+    metrics = Result(cell, records).to_json()["metrics"]
+    expected = {
+        "average_accuracy": [(50 + 70 + 100) / 3, 100],
+        "learning_accuracy": [(90 + 80 + 100) / 3, 100],
+        "forgetting": [((90 - 50) + (80 - 70)) / 2, 0],
+        "backward_transfer": [((50 - 90) + (70 - 80)) / 2, 0],
+        "forward_transfer": [((30 - 20) + (40 - 30)) / 2, 0],
+    }
+    assert set(metrics) == set(expected)
+    for name, (one, other) in expected.items():
+        assert metrics[name]["per_seed"] == pytest.approx([one, other])
+        assert metrics[name]["mean"] == pytest.approx((one + other) / 2)
+        assert metrics[name]["sem"] == pytest.approx(abs(one - other) / 2)
+
+
+def test_full_length_runs_are_judged_and_others_are_not() -> None:
+    x, y = np.zeros((20, 2, 2), np.float32), np.arange(20) % 10
+    mnist = Split(Dataset.from_arrays(x, y, x, y, name="mnist"))
+
+    def judged(*accuracies: float, **settings: object) -> object:
+        cell = Cell.of(mnist, SCENARIOS["class"], Method(), Settings.checked(device="cpu", **settings))
+        records = []
+        for seed, accuracy in enumerate(accuracies, start=1):
+            spec = cell.run_spec(seed)
+            matrix = [[accuracy] * 5] * 5
+            metrics = {"average_accuracy": accuracy}
+            records.append(Record(run_key(spec), spec, "finished", [0.0] * 5, matrix, metrics, {}, {}))
+        document = Result(cell, records).to_json()
+        assert document["published"] == {"mean": 19.9, "sem": 0.02, "n": 20}
+        return document["verdict"]
+
+    assert judged(19.8, 19.9, 20.0) == "agrees"
+    assert judged(29.8, 29.9, 30.0) == "differs"
+    assert judged(19.9) == "too few seeds to tell"
+    assert judged(19.8, 19.9, 20.0, iters=100) is None
+    assert judged(19.8, 19.9, 20.0, hidden=8) is None
+    assert judged(19.8, 19.9, 20.0, lr=0.01) is None

@@ -1,0 +1,132 @@
+"""The classifier against the same sums written out in float64."""
+
+import numpy as np
+import pytest
+import torch
+from torch.func import functional_call
+
+from threefold.nets import MLP, initial_params
+
+INPUTS, HIDDEN, UNITS = 9, 7, 5
+CLOSE = 1e-6  # float32 against float64, sums of ten products below 1
+
+
+def drawn(seed=0, **kind):
+    net = MLP(INPUTS, HIDDEN, UNITS, **kind)
+    return net, initial_params(net, torch.Generator().manual_seed(seed))
+
+
+def batch(samples=6):
+    return torch.rand(samples, INPUTS, generator=torch.Generator().manual_seed(1))
+
+
+def by_hand(params, x, gates=None, gate_on="activation"):
+    """One sample, one unit after the other. A gate of zero silences the activation, or the weighted input only."""
+    values = {name: p.double().numpy() for name, p in params.items()}
+    layers = ["features.layers.0", "features.layers.1", "output"]
+    for depth, layer in enumerate(layers):
+        weight, bias = values[f"{layer}.weighted.weight"], values[f"{layer}.shift.bias"]
+        out = np.empty(len(bias))
+        for unit in range(len(bias)):
+            weighted = sum(w * v for w, v in zip(weight[unit], x, strict=True))
+            hidden = layer != "output"
+            gate = gates[depth][unit] if hidden and gates is not None else 1.0
+            if gate_on == "input":
+                weighted *= gate
+            out[unit] = weighted + bias[unit]
+            if hidden:
+                out[unit] = max(out[unit], 0.0)
+                if gate_on == "activation":
+                    out[unit] *= gate
+        x = out
+    return x
+
+
+def test_the_forward_pass_is_the_one_written_by_hand():
+    net, params = drawn()
+    x = batch()
+    expected = np.stack([by_hand(params, row) for row in x.double().numpy()])
+    got = functional_call(net, params, (x,)).double().numpy()
+    assert got.shape == (6, UNITS)
+    assert np.abs(got - expected).max() < CLOSE
+    assert expected.std() > 0.05
+
+
+@pytest.mark.parametrize("gate_on", ["activation", "input"])
+def test_gates_are_those_written_by_hand(gate_on):
+    net, params = drawn(gate_on=gate_on)
+    x = batch()
+    gates = [torch.tensor([1.0, 0, 1, 0, 0, 1, 1]), torch.tensor([0.0, 1, 1, 0, 1, 0, 1])]
+    rows = x.double().numpy()
+    expected = np.stack([by_hand(params, row, gates, gate_on) for row in rows])
+    got = functional_call(net, params, (x, gates)).double().numpy()
+    assert np.abs(got - expected).max() < CLOSE
+    other = "input" if gate_on == "activation" else "activation"
+    for wrong in (by_hand(params, rows[0], gates, other), by_hand(params, rows[0])):
+        assert np.abs(got[0] - wrong).max() > 1000 * CLOSE
+
+
+def test_a_zero_gate_silences_the_activation_or_leaves_the_bias():
+    for gate_on in ("activation", "input"):
+        net, params = drawn(gate_on=gate_on)
+        shut = [torch.zeros(HIDDEN), torch.zeros(HIDDEN)]
+        features = {n.removeprefix("features."): p for n, p in params.items() if n.startswith("features.")}
+        hidden = functional_call(net.features, features, (batch(), shut))
+        bias = params["features.layers.1.shift.bias"].clamp(min=0)
+        expected = torch.zeros(HIDDEN) if gate_on == "activation" else bias
+        assert torch.equal(hidden, expected.expand(6, HIDDEN))
+
+
+def test_gates_may_differ_between_samples():
+    net, params = drawn()
+    x = batch()
+    gates = [torch.randint(0, 2, (6, HIDDEN), generator=torch.Generator().manual_seed(d)).float() for d in (3, 4)]
+    got = functional_call(net, params, (x, gates)).double().numpy()
+    for sample, row in enumerate(x.double().numpy()):
+        assert np.abs(got[sample] - by_hand(params, row, [g[sample] for g in gates])).max() < CLOSE
+
+
+def test_initial_params_name_every_parameter_of_the_net():
+    net, params = drawn()
+    assert {name: p.shape for name, p in params.items()} == {name: p.shape for name, p in net.named_parameters()}
+    assert all(p.dtype == torch.float32 for p in params.values())
+
+
+FAN_IN = {"features.layers.0": 50, "features.layers.1": 40, "output": 40}
+
+
+def test_initial_params_fill_the_interval_of_one_over_root_fan_in():
+    """Weights and biases of one layer have the same bound, 1/√fan_in, and are uniform in it."""
+    net = MLP(50, 40, 30)
+    draws = [initial_params(net, torch.Generator().manual_seed(seed)) for seed in range(20)]
+    for name in draws[0]:
+        layer = name.removesuffix(".weighted.weight").removesuffix(".shift.bias")
+        unit = np.concatenate([d[name].double().numpy().ravel() for d in draws]) * FAN_IN[layer] ** 0.5
+        assert np.abs(unit).max() <= 1 + 1e-6
+        assert unit.max() > 0.98
+        assert unit.min() < -0.98
+        n = len(unit)  # at least 600
+        assert abs(unit.mean()) < 5 * (1 / 3 / n) ** 0.5
+        assert abs((np.abs(unit) < 0.5).mean() - 0.5) < 5 * (0.25 / n) ** 0.5
+
+
+def test_no_two_tensors_of_a_draw_are_the_same_numbers():
+    """Layers of equal shape have draws of their own."""
+    net = MLP(8, 8, 8)
+    params = initial_params(net, torch.Generator().manual_seed(1))
+    values = torch.cat([p.flatten() for p in params.values()])
+    assert len(values.unique()) > 0.99 * len(values)
+
+
+def test_initial_params_come_from_the_generator_alone():
+    net = MLP(INPUTS, HIDDEN, UNITS)
+    first = initial_params(net, torch.Generator().manual_seed(5))
+    state = torch.get_rng_state()
+    again = initial_params(MLP(INPUTS, HIDDEN, UNITS), torch.Generator().manual_seed(5))
+    torch.set_rng_state(state)
+    initial_params(net, torch.Generator().manual_seed(5))
+    assert torch.equal(torch.get_rng_state(), state)
+    other = initial_params(net, torch.Generator().manual_seed(6))
+    for name in first:
+        assert torch.equal(first[name], again[name])
+        assert not torch.equal(first[name], other[name])

@@ -1,0 +1,127 @@
+"""Split: the classes are dealt out over the tasks, every class once."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from threefold.data import Dataset
+from threefold.errors import ThreefoldError
+from threefold.protocols import Split, find
+
+
+def uneven(classes):
+    """Class c has c + 2 training and 2c + 1 test samples, in no order; image n is filled with n."""
+    rng = np.random.default_rng(classes)
+    train_y = rng.permutation(np.repeat(np.arange(classes), np.arange(classes) + 2))
+    test_y = rng.permutation(np.repeat(np.arange(classes), 2 * np.arange(classes) + 1))
+    image = np.ones((1, 4, 4), np.float32)
+    return Dataset.from_arrays(
+        np.arange(len(train_y))[:, None, None] * image, train_y, np.arange(len(test_y))[:, None, None] * image, test_y
+    )
+
+
+DATA = {classes: uneven(classes) for classes in range(1, 13)}
+cuts = st.sampled_from([(c, t) for c in DATA for t in range(1, c + 1) if c % t == 0])
+any_seed = st.integers(-(2**70), 2**70)
+
+
+@given(cuts, any_seed)
+def test_every_class_is_dealt_once_over_tasks_of_equal_size(cut, seed):
+    classes, tasks = cut
+    protocol = Split(DATA[classes], tasks)
+    dealt = [task.classes for task in protocol.sequence(seed)]
+    assert Counter(c for deal in dealt for c in deal) == dict.fromkeys(range(classes), 1)
+    assert [len(deal) for deal in dealt] == [protocol.classes_per_task] * tasks
+
+
+@given(cuts, any_seed)
+def test_indices_are_exactly_the_samples_of_the_tasks_classes(cut, seed):
+    classes, tasks = cut
+    data = DATA[classes]
+    for task in Split(data, tasks).sequence(seed):
+        for indices, labels in ((task.train, data.train_y), (task.test, data.test_y)):
+            expected = [n for n, label in enumerate(labels.tolist()) if label in task.classes]
+            assert sorted(indices.tolist()) == expected
+        assert task.pixels is None
+
+
+@given(cuts, any_seed)
+def test_the_same_seed_deals_the_same(cut, seed):
+    classes, tasks = cut
+    first, again = (Split(DATA[classes], tasks).sequence(seed) for _ in range(2))
+    assert [(t.classes, t.train.tolist(), t.test.tolist()) for t in first] == [
+        (t.classes, t.train.tolist(), t.test.tolist()) for t in again
+    ]
+
+
+def test_different_seeds_deal_differently_and_every_class_gets_everywhere():
+    protocol = Split(DATA[6], 3)
+    orders = [tuple(c for task in protocol.sequence(seed) for c in task.classes) for seed in range(200)]
+    assert len(set(orders)) > 150  # of 720
+    for place in range(6):
+        counts = Counter(order[place] for order in orders)
+        assert set(counts) == set(range(6))
+        assert max(counts.values()) < 60  # 33 expected; five standard deviations are 26
+
+
+def test_the_number_of_tasks_does_not_change_the_order_of_classes():
+    orders = {
+        tuple(c for task in Split(DATA[12], tasks).sequence(5) for c in task.classes) for tasks in (1, 2, 3, 4, 6)
+    }
+    assert len(orders) == 1
+
+
+@pytest.mark.parametrize(("classes", "tasks"), [(10, 3), (10, 4), (10, 20), (7, 2), (1, 2)])
+def test_tasks_that_do_not_divide_the_classes_are_refused(classes, tasks):
+    with pytest.raises(ThreefoldError, match=rf"tasks is {tasks}, which does not divide the {classes} classes") as info:
+        Split(DATA[classes], tasks)
+    named = {int(n) for n in str(info.value).split("one of ")[1].rstrip(".").split(", ")}
+    assert named == {n for n in range(1, classes + 1) if classes % n == 0}
+
+
+@pytest.mark.parametrize("tasks", [0, -1])
+def test_fewer_than_one_task_is_refused(tasks):
+    with pytest.raises(ThreefoldError, match=f"tasks is {tasks}, "):
+        Split(DATA[4], tasks)
+
+
+def test_inputs_are_the_images_as_rows_and_no_copy():
+    data = DATA[4]
+    rows = Split(data, 2).inputs(data.train_x)
+    assert rows.shape == (len(data.train_y), 16)
+    assert rows.data_ptr() == data.train_x.data_ptr()
+
+
+def test_the_papers_defaults():
+    assert Split.default_tasks == 5
+    assert (Split.defaults.iters, Split.defaults.lr, Split.defaults.hidden, Split.defaults.batch) == (
+        2000,
+        1e-3,
+        400,
+        128,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), [("split-mnist", "mnist"), ("split", None), ("split-fashion-mnist", "fashion-mnist")]
+)
+def test_a_name_is_a_protocol_and_its_data(name, data):
+    assert find(name) == (Split, data)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("splitt-mnist", "did you mean 'split-mnist'?"),
+        ("permutd-mnist", "did you mean 'permuted-mnist'?"),
+        ("", "known: permuted-mnist, split-mnist."),
+        ("xyzzy", "known: permuted-mnist, split-mnist."),
+    ],
+)
+def test_unknown_protocols_are_refused_with_a_suggestion(name, hint):
+    with pytest.raises(ThreefoldError) as info:
+        find(name)
+    assert str(info.value) == f"protocol '{name}' is not known; {hint}"

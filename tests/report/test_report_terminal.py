@@ -1,0 +1,151 @@
+"""The table of the terminal, from records that were never trained."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from threefold.data import Dataset
+from threefold.experiments import Cell, Result, Settings
+from threefold.methods import Method, Offline, Part, hyper
+from threefold.methods.part import Setting
+from threefold.protocols import Split
+from threefold.report.terminal import comparison, plus_minus, reasons, title
+from threefold.results import Record, measure, run_key, summarize
+from threefold.scenarios import SCENARIOS
+
+
+class Shy(Part):
+    """A method that refuses Class-IL."""
+
+    name = "shy"
+    strength: float = hyper("does nothing", 1.0)
+
+    def refuse(self, setting: Setting) -> str | None:
+        return "Shy does not like to compete." if setting.outputs.all_compete else None
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    """Split MNIST, as far as tables know."""
+    x, y = np.zeros((20, 2, 2), np.float32), np.arange(20) % 10
+    return Split(Dataset.from_arrays(x, y, x, y, name="mnist"))
+
+
+def a_cell(split: Split, scenario: str, *parts: Part, **settings: object) -> Cell:
+    return Cell.of(split, SCENARIOS[scenario], Method(*parts), Settings.checked(device="cpu", **settings))
+
+
+def a_result(cell: Cell, accuracies: Sequence[float]) -> Result:
+    """Runs whose average accuracies are these; NaN for one that diverged."""
+    records = []
+    for seed, accuracy in enumerate(accuracies, start=1):
+        spec, diverged = cell.run_spec(seed), math.isnan(accuracy)
+        matrix, initial = [[accuracy] * 5] * 5, [10.0] * 5
+        records.append(
+            Record(
+                key=run_key(spec),
+                spec=spec,
+                status="diverged" if diverged else "finished",
+                diverged_at=0 if diverged else None,
+                initial=initial,
+                matrix=matrix,
+                metrics=measure(initial, matrix),
+                timings={},
+                environment={},
+            )
+        )
+    return Result(cell, records)
+
+
+def drawn(table: Table, width: int = 120) -> list[str]:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"), color_system=None)  # noqa: SIM115
+    console.print(table)
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def row(lines: list[str], name: str) -> list[str]:
+    (line,) = [line for line in lines if line.startswith(f"│ {name} ")]
+    return [cell.strip() for cell in line.split("│")[2:-1]]
+
+
+def test_ours_stands_beside_the_published(split: Split) -> None:
+    results = [
+        a_result(a_cell(split, "task"), [87, 89]),
+        a_result(a_cell(split, "domain"), [59.5, 60.5]),
+        a_result(a_cell(split, "class"), [19.9, 19.9]),
+        a_result(a_cell(split, "task", Offline()), [99.66, 99.66]),
+    ]
+    lines = drawn(comparison(results, []))
+    assert lines[0] == "split-mnist: average accuracy over all tasks, per cent (mean ± SEM of 2 seeds)"
+    header = [cell.strip() for cell in lines[2].split("┃")[1:-1]]
+    assert header == ["Method", "Task-IL", "published", "Domain-IL", "published", "Class-IL", "published"]
+    assert row(lines, "None") == [
+        *("88.00 ± 1.00", "87.19 ± 0.94"),
+        *("60.00 ± 0.50", "59.21 ± 2.04"),
+        *("19.90 ± 0.00", "19.90 ± 0.02"),
+    ]
+    assert row(lines, "Offline") == ["99.66 ± 0.00", "99.66 ± 0.02", *["–"] * 4]
+
+
+def test_refused_pairs_are_dashes_with_a_reason(split: Split) -> None:
+    cells = [a_cell(split, scenario, Shy()) for scenario in ("task", "domain", "class")]
+    refused = [(cell, reason) for cell in cells if (reason := cell.refusal())]
+    lines = drawn(comparison([a_result(cell, [50.0]) for cell in cells[:2]], refused))
+    assert row(lines, "shy") == ["50.00", "–", "50.00", "–", "–", "–"]
+    assert reasons(refused) == {"shy in Class-IL": "Shy does not like to compete."}
+
+
+def test_a_method_refused_everywhere_still_has_its_row(split: Split) -> None:
+    lines = drawn(
+        comparison([a_result(a_cell(split, "class"), [20.0])], [(a_cell(split, "class", Shy()), "It is shy.")])
+    )
+    assert row(lines, "None") == ["20.00", "19.90 ± 0.02"]
+    assert row(lines, "shy") == ["–", "–"]
+
+
+def test_variants_are_told_apart_by_what_was_given(split: Split) -> None:
+    results = [a_result(a_cell(split, "task", part), [50.0]) for part in (Shy(), Shy(strength=2))]
+    results.append(a_result(a_cell(split, "task", Shy(strength=3), Offline()), [60.0]))
+    lines = drawn(comparison(results, []))
+    assert row(lines, "shy")
+    assert row(lines, "shy (strength=2.0)")
+    assert row(lines, "shy (strength=3.0) + Offline")[0] == "60.00"
+
+
+def test_a_narrow_table_loses_nothing(split: Split) -> None:
+    """A terminal is often 80 columns wide: the published number goes below ours, none is cut."""
+    scenarios = ("task", "domain", "class")
+    results = [a_result(a_cell(split, s), [87.0, 89.0]) for s in scenarios]
+    results += [a_result(a_cell(split, s, Offline()), [98.0, 99.0]) for s in scenarios]
+    lines = drawn(comparison(results, [], narrow=True), width=80)
+    assert "below: published" in lines[0]
+    assert not any("…" in line for line in lines)
+    place = next(number for number, line in enumerate(lines) if line.startswith("│ None "))
+    assert row(lines, "None") == ["88.00 ± 1.00"] * 3
+    below = [cell.strip() for cell in lines[place + 1].split("│")[2:-1]]
+    assert below == ["87.19 ± 0.94", "59.21 ± 2.04", "19.90 ± 0.02"]
+    assert row(lines, "Offline") == ["98.50 ± 0.50"] * 3
+
+
+def test_one_diverged_seed_leaves_no_mean(split: Split) -> None:
+    result = a_result(a_cell(split, "class"), [20.0, math.nan])
+    assert result.diverged == [2]
+    assert row(drawn(comparison([result], [])), "None")[0] == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [([50.0], "50.00"), ([49.0, 51.0], "50.00 ± 1.00"), ([1.005, 1.005], "1.00 ± 0.00"), ([math.nan], "diverged")],
+)
+def test_mean_and_error(values: list[float], text: str) -> None:
+    assert plus_minus(summarize(values)) == text
+
+
+def test_titles() -> None:
+    assert title(Method()) == "None"
+    assert title(Method(Offline())) == "Offline"
+    assert title(Offline() + Shy(strength=0.5)) == "Offline + shy (strength=0.5)"

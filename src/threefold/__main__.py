@@ -1,0 +1,5 @@
+"""`python -m threefold` is the `threefold` command."""
+
+from threefold.cli import main
+
+main()

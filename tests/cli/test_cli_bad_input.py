@@ -165,6 +165,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     # data
     "data file that is not there": (["run", "split", "--data", "none.npz"], ["'none.npz' does not exist", "train_x"]),
     "data file of another kind": (["run", "split", "--data", "./text.db"], ["'./text.db'", "end in .npz"]),
+    "data empty": (["run", "split-mnist", "--data", ""], ["dataset ''", "known: fashion-mnist, mnist"]),
     "data folder": (["run", "split", "--data", "folder/"], ["'folder/'", "end in .npz"]),
     "array missing": (["run", "split", "--data", "lacking.npz"], ["'lacking.npz' lacks test_y", "must have train_x"]),
     "NaN": (["run", "split", "--data", "nan.npz"], ["'nan.npz'", "train_x", "NaN", "finite"]),
@@ -233,6 +234,16 @@ def test_damaged_data_with_no_way_to_fetch_is_named_and_set_aside(lab: Path, cli
         assert piece in sentence
     assert (data / "train-labels-idx1-ubyte.damaged").read_bytes() == b"\0\0\10\1damaged"
     assert not (lab / "threefold.db").exists()
+
+
+def test_what_does_not_fit_into_memory_is_one_sentence(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(sys.modules["threefold.experiments.run"], "train", full)
+    sentence = one_sentence(cli(*TINY, "--scenario", "class", "--seeds", "3"))
+    assert "split-tiny Class-IL none does not fit into memory (3 networks, hidden 8, batch 16)" in sentence
+    assert "right would be fewer seeds at once" in sentence
 
 
 def test_an_error_of_our_own_keeps_its_traceback(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,51 +1,23 @@
 """Progress goes to stderr where that is a terminal, and nowhere else."""
 
 import json
-import os
 import re
-import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tiny_lab import Ended
+from tiny_lab import Ended, Terminal
 
-import threefold.data
-from threefold.cli.progress import fetching
+from threefold import Dataset, Method, Split, ThreefoldError
+from threefold.cli.progress import Bars, fetching
+from threefold.engine import Progress
+from threefold.experiments import Cell, Settings
+from threefold.scenarios import SCENARIOS
 
 Cli = Callable[..., Ended]
 RUN = ["run", "split", "--data", "tiny.npz", "--tasks", "2", "--hidden", "8", "--batch", "16", "--device", "cpu"]
 RUN += ["--scenario", "class", "--method", "none", "--method", "offline", "--seeds", "3"]
-
-
-class Terminal:
-    """A terminal in place of stderr, and what appeared on it. To be made in a test: pytest resets stderr before."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._master, slave = os.openpty()
-        self._stream = os.fdopen(slave, "w")
-        self._seen = b""
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        monkeypatch.setattr(sys, "stderr", self._stream)
-        monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setenv("COLUMNS", "120")
-
-    def _read(self) -> None:
-        while True:
-            try:
-                piece = os.read(self._master, 1 << 16)
-            except OSError:  # how a terminal says that the other side hung up
-                return
-            self._seen += piece
-
-    def text(self) -> str:
-        """Everything that was shown, also what was wiped away again, without the colours."""
-        self._stream.close()
-        self._reader.join(timeout=10)
-        os.close(self._master)
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._seen.decode())
 
 
 def test_on_a_terminal_there_are_bars_with_speed_tasks_and_accuracy(
@@ -59,8 +31,24 @@ def test_on_a_terminal_there_are_bars_with_speed_tasks_and_accuracy(
     assert re.search(r"all \S+ 0/2", shown)
     assert re.search(r"Class-IL none ×3 \S* *\d+/500 task 1/2 · \d+ steps/s", shown)
     assert re.search(r"task 2/2 · \d+ steps/s · \d+\.\d% so far", shown)
-    assert re.search(r"Class-IL offline ×3", shown)
+    assert re.search(r"Class-IL offline ×3 \S* *\d+/500", shown)
     assert re.search(r"split-tiny Class-IL none: \d+\.\d\d ± \d+\.\d\d\r?\n", shown)
+
+
+def test_a_new_cohort_does_not_begin_with_the_note_of_the_last() -> None:
+    x, y = np.zeros((20, 2, 2), np.float32), np.arange(20) % 4
+    split = Split(Dataset.from_arrays(x, y, x, y), tasks=2)
+    cell = Cell.of(split, SCENARIOS["class"], Method(), Settings.checked(device="cpu"))
+    bars = Bars(2)
+    current = bars.bars.tasks[bars.current]
+    bars.cohort(cell, [1, 2])
+    bars.progress(Progress(step=30, steps=40, task=1, tasks=2, accuracy=55.5))
+    assert current.fields["note"].startswith("task 2/2")
+    assert current.fields["note"].endswith(" · 55.5% so far")
+    assert (current.completed, current.total) == (30, 40)
+    bars.cohort(cell, [3])
+    assert (current.fields["note"], current.completed) == ("", 0)
+    assert current.description == "Class-IL none ×1"
 
 
 def test_what_is_in_the_store_is_not_shown_as_training(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,8 +103,8 @@ def test_fetching_that_fails_leaves_the_telling_to_the_error(capsys: pytest.Capt
     def fetch() -> None:
         with fetching() as report:
             report("damaged data: file 'x'", 0, 0)
-            raise threefold.ThreefoldError("it could not be obtained")
+            raise ThreefoldError("it could not be obtained")
 
-    with pytest.raises(threefold.ThreefoldError):
+    with pytest.raises(ThreefoldError):
         fetch()
     assert capsys.readouterr().err == ""

@@ -1,12 +1,14 @@
 """`threefold run` without `--json`: a table, the reasons for its dashes, and how to run it in full."""
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_lab import SETTINGS, Ended, arrays, write_npz
+from tiny_lab import SETTINGS, Ended, Terminal, arrays, write_npz
 
 import threefold
 import threefold.data
@@ -43,8 +45,9 @@ def shown(ended: Ended) -> list[str]:
 
 
 def row(lines: list[str], name: str) -> list[str]:
-    (line,) = [line for line in lines if line.startswith(f"│ {name} ")]
-    return [cell.strip() for cell in line.split("│")[2:-1]]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+    (found,) = [cells for first, *cells in rows if first == name]
+    return found
 
 
 class Planned(Exception):
@@ -64,9 +67,10 @@ def plan(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> Callable[[str], Planned]:
     def call(command: str) -> Planned:
         program, *words = shlex.split(command)
         assert program == "threefold"
-        with monkeypatch.context() as patch, pytest.raises(Planned) as caught:
+        with monkeypatch.context() as patch:
             patch.setattr(threefold.experiments, "run_cells", planned)
-            cli(*words)
+            with pytest.raises(Planned) as caught:
+                cli(*words)
         return caught.value
 
     return call
@@ -86,17 +90,29 @@ def test_a_table_with_dashes_and_their_reasons(lab: Path, cli: Cli) -> None:
 
 
 def test_numbers_are_those_of_the_json(lab: Path, cli: Cli) -> None:
-    import json
-
     words = [*RUN, "--scenario", "domain", "--seeds", "3"]
     lines = shown(cli(*words))
     accuracy = json.loads(cli(*words, "--json").out)["results"][0]["accuracy"]
     assert row(lines, "None") == [f"{accuracy['mean']:.2f} ± {accuracy['sem']:.2f}", "–"]
 
 
+@pytest.mark.parametrize(("columns", "narrow"), [(80, True), (120, False)])
+def test_a_table_fits_the_terminal(
+    lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, columns: int, narrow: bool
+) -> None:
+    """At 80 columns, too, every number and every name is there."""
+    terminal = Terminal(monkeypatch, "stdout", columns)
+    assert cli(*RUN, "--method", "none", "--method", "offline", "--seeds", "2").status == 0
+    lines = [line.rstrip() for line in terminal.text().splitlines()]
+    table = [line for line in lines if line.startswith(("┃", "│"))]
+    assert max(map(len, table)) <= columns
+    assert not any("…" in line for line in table)
+    assert (len(row(lines, "None")), len(row(lines, "Offline"))) == ((3, 3) if narrow else (6, 6))
+
+
 def test_one_seed_has_no_standard_error(lab: Path, cli: Cli) -> None:
     lines = shown(cli(*RUN, "--scenario", "class", "--seeds", "1"))
-    assert "SEM of 1 seed)" in lines[0]
+    assert "SEM of 1 seed)" in " ".join(" ".join(lines).split())
     assert re.fullmatch(r"\d+\.\d\d", row(lines, "None")[0])
 
 
@@ -134,20 +150,19 @@ def test_the_full_command_of_a_known_dataset_names_it(
 ) -> None:
     made = threefold.Dataset.from_arrays(**arrays(classes=10, train=400), name="mnist")
     monkeypatch.setattr(threefold.data, "load", lambda name, report: made)
-    lines = shown(cli("run", "split-mnist", *SETTINGS, "--scenario", "task", "--task-id-in", "hidden", "--seeds", "2"))
-    assert row(lines, "None")[1] == "90.41 ± 0.32", "that of table B.1"
+    words = ["run", "permuted-mnist", *SETTINGS, "--method", "xdg", "--scenario", "task", "--task-id-in", "hidden"]
+    lines = shown(cli(*words, "--seeds", "2"))
+    assert row(lines, "XdG")[1] == "90.41 ± 0.32", "that of table B.1"
     note = next(line for line in lines if line.startswith("This was shortened"))
     command = note.partition("In full: ")[2]
     assert command == (
-        "threefold run split-mnist --scenario task --method none --hidden 8 --batch 16 --task-id-in hidden --seeds 20"
+        "threefold run permuted-mnist --scenario task --method xdg --hidden 8 --batch 16 --task-id-in hidden --seeds 20"
     )
     (cell,) = plan(command).cells
-    assert (cell.task_id_in, cell.training.iters, cell.protocol.title) == ("hidden", 2000, "split-mnist")
+    assert (cell.task_id_in, cell.training.iters, cell.protocol.title) == ("hidden", 5000, "permuted-mnist")
 
 
 def test_only_what_was_cut_is_said_to_be(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
-
     monkeypatch.setattr(threefold.Split, "defaults", replace(threefold.Split.defaults, iters=6))
     words = [*RUN, "--scenario", "class", "--seeds"]
     assert "shortened: 2 of 20 seeds. In full" in cli(*words, "2").out

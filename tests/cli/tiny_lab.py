@@ -1,9 +1,14 @@
 """A laboratory small enough for tests: data of a few samples, and settings that train in moments."""
 
+import os
+import re
+import sys
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 SETTINGS = ["--hidden", "8", "--iters", "6", "--batch", "16", "--device", "cpu"]
 
@@ -38,3 +43,35 @@ def write_npz(path: Path, classes: int = 4, **changes: Any) -> Path:
 def contents(folder: Path) -> dict[str, bytes | None]:
     """Everything under a folder, to see whether anything changed."""
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+class Terminal:
+    """A terminal in place of a stream, and what appeared on it.
+
+    To be made in a test, not in a fixture: pytest sets the streams anew in between.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stream: str = "stderr", columns: int = 120) -> None:
+        self._master, slave = os.openpty()
+        self._stream = os.fdopen(slave, "w")
+        self._seen = b""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        monkeypatch.setattr(sys, stream, self._stream)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", str(columns))
+
+    def _read(self) -> None:
+        while True:
+            try:
+                piece = os.read(self._master, 1 << 16)
+            except OSError:  # how a terminal says that the other side hung up
+                return
+            self._seen += piece
+
+    def text(self) -> str:
+        """Everything that was shown, also what was wiped away again, without the colours."""
+        self._stream.close()
+        self._reader.join(timeout=10)
+        os.close(self._master)
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._seen.decode())

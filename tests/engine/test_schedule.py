@@ -79,11 +79,16 @@ def test_shares_of_a_batch_differ_by_one_at_most(pool, batch, steps, seed):
 def test_each_tasks_share_goes_through_its_data_in_passes():
     samples = schedule(POOL, 1, 2, 12, 9, shared_equally=True)  # three samples of each task at each step
     for number, indices in POOL:
-        own = samples.indices[samples.task == number].view(12, 3).tolist()
-        whole = len(indices) // 3
-        for start in range(0, 12, whole):
-            one_pass = [n for row in own[start : start + whole] for n in row]
+        own = samples.indices[samples.task == number].tolist()
+        assert len(own) == 12 * 3
+        for start in range(0, len(own), len(indices)):
+            one_pass = own[start : start + len(indices)]
             assert len(set(one_pass)) == len(one_pass)
+
+
+def test_more_tasks_than_samples_in_a_batch_take_turns():
+    samples = schedule(POOL, 1, 2, 9, 2, shared_equally=True)
+    assert [int((samples.task == number).sum()) for number, _ in POOL] == [6, 6, 6]
 
 
 @given(st.integers(1, 30), st.integers(1, 52), st.integers(0, 50))

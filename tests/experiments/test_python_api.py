@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,10 @@ import threefold
 from threefold import Dataset, Offline, Part, Split, Store, ThreefoldError
 from threefold.experiments import Cell, Result, Settings
 from threefold.experiments.cell import written
-from threefold.methods import METHODS, Method, hyper
+from threefold.methods import EWC, METHODS, Method, hyper, parse
 from threefold.methods.part import Setting
 from threefold.methods.registry import Entry
-from threefold.results import Record, run_key
+from threefold.results import Record, measure, run_key
 from threefold.scenarios import SCENARIOS
 
 QUICK = {"iters": 6, "hidden": 8, "batch": 16, "device": "cpu"}
@@ -85,9 +86,6 @@ def test_finished_runs_are_kept_and_used_again(split: Split, tmp_path: Path, mon
     first = threefold.run(split, scenario="class", seeds=2, **QUICK)
     with Store(tmp_path / "threefold.db", readonly=True) as store:
         assert [record.spec["seed"] for record in store.all()] == [1, 2]
-    monkeypatch.setattr("threefold.experiments.execute", None, raising=False)
-    import sys
-
     monkeypatch.setattr(sys.modules["threefold.experiments.run"], "execute", None)
     again = threefold.run(split, scenario="class", seeds="1-2", **QUICK)
     assert again.to_json() == first.to_json()
@@ -139,7 +137,7 @@ def test_settings_not_given_are_the_papers(split: Split) -> None:
         ({"batch": 81}, ["batch is 81", "80 training samples", "80 at most"]),
         ({"device": "gpu"}, ["device 'gpu'", "'cpu'"]),
         ({"device": None}, ["device 'None'", "auto, cpu, cuda"]),
-        ({"precision": "fp16"}, ["precision 'fp16'", "'fp32'"]),
+        ({"precision": "fp16"}, ["precision 'fp16'", "fp32, tf32"]),
         ({"tasks": 2}, ["tasks is 2", "the protocol has its own"]),
         ({"task_id_in": "hidden"}, ["task-id-in is 'hidden'", "Class-IL"]),
         ({"protocol": Split}, ["protocol is <class", "Split(data)"]),
@@ -161,11 +159,11 @@ def test_every_mistake_is_a_threefold_error_and_writes_nothing(
 
 def test_methods_are_written_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "homely", Entry("homely", "Homely", "Tests", "", Homely))
-    from threefold.methods import parse
-
     for text in ("none", "offline", "homely", "homely:strength=2.5", "homely:strength=1e-07+offline"):
         assert written(parse(text)) == text
     assert written(parse("homely:strength=1e-07+offline")) == written(Homely(strength=1e-7) + Offline())
+    assert written(parse("ewc:fisher_samples=10")) == "ewc:fisher_samples=10"
+    assert written(Method(EWC(fisher_samples=None))) == "ewc", "as if it had not been given"
 
 
 def test_metrics_are_those_of_a_matrix_worked_out_by_hand(split: Split) -> None:
@@ -177,8 +175,6 @@ def test_metrics_are_those_of_a_matrix_worked_out_by_hand(split: Split) -> None:
     }
     records = []
     for seed, (matrix, initial) in by_hand.items():
-        from threefold.results import measure
-
         spec = cell.run_spec(seed)
         records.append(
             Record(run_key(spec), spec, "finished", initial, matrix, measure(initial, matrix), {}, {}, "2026-01-01")

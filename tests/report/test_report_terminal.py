@@ -68,8 +68,9 @@ def drawn(table: Table, width: int = 120) -> list[str]:
 
 
 def row(lines: list[str], name: str) -> list[str]:
-    (line,) = [line for line in lines if line.startswith(f"│ {name} ")]
-    return [cell.strip() for cell in line.split("│")[2:-1]]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+    (found,) = [cells for first, *cells in rows if first == name]
+    return found
 
 
 def test_ours_stands_beside_the_published(split: Split) -> None:
@@ -122,7 +123,7 @@ def test_a_narrow_table_loses_nothing(split: Split) -> None:
     results = [a_result(a_cell(split, s), [87.0, 89.0]) for s in scenarios]
     results += [a_result(a_cell(split, s, Offline()), [98.0, 99.0]) for s in scenarios]
     lines = drawn(comparison(results, [], narrow=True), width=80)
-    assert "below: published" in lines[0]
+    assert "below: published" in " ".join(lines[:3])
     assert not any("…" in line for line in lines)
     place = next(number for number, line in enumerate(lines) if line.startswith("│ None "))
     assert row(lines, "None") == ["88.00 ± 1.00"] * 3

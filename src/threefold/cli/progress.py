@@ -32,7 +32,7 @@ class Bars(Watcher):
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             console=Console(stderr=True),
             disable=not sys.stderr.isatty(),
             transient=True,
@@ -51,7 +51,7 @@ class Bars(Watcher):
 
     def cohort(self, cell: Cell, seeds: Sequence[int]) -> None:
         name = f"{cell.scenario.title} {cell.method.name} ×{len(seeds)}"
-        self.bars.reset(self.current, description=name, visible=True)
+        self.bars.reset(self.current, description=name, visible=True, note="")
 
     def progress(self, progress: Stand) -> None:
         speed = self.bars.tasks[self.current].speed

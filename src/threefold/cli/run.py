@@ -60,7 +60,7 @@ def run(
     for each in wanted:
         each.using_task_in(cast("TaskIdIn | None", task_id_in))
     with fetching() as report:
-        cut = kind(load(data or named or "mnist", report=report), tasks)
+        cut = kind(load(named or "mnist" if data is None else data, report=report), tasks)
 
     cells = [Cell.of(cut, s, m, settings, task_id_in) for m in methods.values() for s in wanted]
     answers = [(cell, cell.refusal()) for cell in cells]
@@ -93,7 +93,7 @@ def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", da
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     table = comparison(results, refused)
-    if console.measure(table).maximum > console.width:
+    if console.measure(table, options=console.options.update(max_width=1000)).maximum > console.width:
         table = comparison(results, refused, narrow=True)
     console.print(table)
     for where, reason in reasons(refused).items():
@@ -132,10 +132,11 @@ def shortened(results: "Sequence[Result]", data: str | None = None) -> str | Non
         ("--hidden", training.hidden, paper.hidden),
         ("--lr", cell.lr, paper.lr),
         ("--batch", training.batch, paper.batch),
-        ("--task-id-in", cell.task_id_in, None),
         ("--precision", training.precision, "fp32"),
     ):
         if value != usual:
             command += [option, str(value)]
+    if cell.task_id_in == "hidden":  # the others follow from the method
+        command += ["--task-id-in", "hidden"]
     command += ["--seeds", str(max(seeds, PAPER_SEEDS))]
     return f"This was shortened: {' and '.join(cut)}. In full: {shlex.join(command)}"

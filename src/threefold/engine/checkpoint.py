@@ -1,14 +1,23 @@
 """A finished task is kept the moment it is finished (DESIGN idea 6)."""
 
 import os
+from contextlib import suppress
+from io import BytesIO
+from itertools import count
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import torch
 
 from threefold.errors import ThreefoldError
 
-FORMAT = 1
+FORMAT = 2
+
+
+def _head(content: bytes | memoryview) -> bytes:
+    """What a file begins with: torch.load does not notice a flipped bit, so the file carries a sum of its own."""
+    return f"threefold checkpoint {FORMAT}, sum {crc32(content):08x}\n".encode()
 
 
 class Checkpoint:
@@ -19,33 +28,49 @@ class Checkpoint:
         self.set_aside: Path | None = None  # where a damaged file went
 
     def save(self, state: dict[str, Any]) -> None:
+        """Replace the file by this state."""
         temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
         try:
+            buffer = BytesIO()
+            torch.save(state, buffer)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with temporary.open("wb") as file:
-                torch.save({"format": FORMAT, **state}, file)
+                file.writelines((_head(buffer.getbuffer()), buffer.getbuffer()))
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(self.path)
-        except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-            temporary.unlink(missing_ok=True)
+        except (OSError, RuntimeError) as error:
             raise ThreefoldError(
-                f"checkpoint {self.path} cannot be written ({error}); right would be a store in a folder with space."
+                f"checkpoint '{self.path}' cannot be written ({error}); right would be a store in a folder with space."
             ) from error
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     def load(self, device: torch.device) -> dict[str, Any] | None:
         """The last finished task's state; None when there is none that can be used."""
-        if not self.path.exists():
-            return None
         try:
-            state: dict[str, Any] = torch.load(self.path, map_location=device, weights_only=True)
-            if state["format"] == FORMAT:
+            self.path.parent.mkdir(parents=True, exist_ok=True)  # better to fail now than after the first task
+            found = self.path.read_bytes() if self.path.exists() else None
+        except OSError as error:
+            raise ThreefoldError(
+                f"checkpoint '{self.path}' cannot be written or read ({error}); right would be a store elsewhere."
+            ) from error
+        if found is None:
+            return None
+        size = len(_head(b""))
+        with suppress(Exception):  # whatever a file that no version of ours wrote makes of the reader
+            if found[:size] == _head(memoryview(found)[size:]):
+                state: dict[str, Any] = torch.load(BytesIO(found[size:]), map_location=device, weights_only=True)
                 return state
-        except Exception:  # whatever a damaged file makes of the reader
-            pass
-        self.set_aside = self.path.with_suffix(".damaged")
+        names = (self.path.with_suffix(f".{n}.damaged" if n else ".damaged") for n in count())
+        self.set_aside = next(name for name in names if not name.exists())
         self.path.replace(self.set_aside)
         return None
 
     def discard(self) -> None:
-        self.path.unlink(missing_ok=True)
+        """The cohort is done: its file, and what killed processes left of it, may go."""
+        for path in (self.path, *self.path.parent.glob(f"{self.path.stem}.*.tmp")):
+            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.path.parent.rmdir()  # unless other cohorts have files there

@@ -68,9 +68,10 @@ class Lockstep:
             for place, part in enumerate(self._template)
         ]
         self.parts = self._bind(self._numbers)
-        self.nets: dict[str, nn.Module] = {"classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units)}
-        for part in self._template:
-            self.nets |= part.networks(setting)
+        with torch.device("meta"):  # modules say how to compute; the parameters are the stack's
+            self.nets: dict[str, nn.Module] = {"classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units)}
+            for part in self._template:
+                self.nets |= part.networks(setting)
         initial = [
             {name: initial_params(net, generator(seed, f"weights of {name}")) for name, net in self.nets.items()}
             for seed in seeds

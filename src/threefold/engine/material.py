@@ -52,7 +52,7 @@ class Material:
         x = inputs[indices]
         if self._pixels is not None:
             if task.dim() == 0:
-                pixels = self._pixels[:, task].unsqueeze(1).expand_as(x)
+                pixels = self._pixels.index_select(1, task.view(1)).expand_as(x)
             else:
                 pixels = self._pixels[self._replica, task]
             x = x.gather(2, pixels)

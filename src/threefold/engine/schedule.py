@@ -14,7 +14,7 @@ def passes(size: int, steps: int, batch: int, source: torch.Generator) -> Tensor
     whole = size // batch
     rounds = -(-steps // whole)
     shuffled = [torch.randperm(size, generator=source)[: whole * batch] for _ in range(rounds)]
-    return torch.cat(shuffled).view(-1, batch)[:steps]
+    return torch.cat([torch.empty(0, dtype=torch.long), *shuffled]).view(-1, batch)[:steps]
 
 
 def schedule(
@@ -34,11 +34,10 @@ def schedule(
         tasks = torch.cat([torch.full_like(indices, number) for number, indices in pool])
         chosen = passes(len(indices), steps, batch, source)
         return Samples(indices[chosen], tasks[chosen])
-    columns = torch.empty(steps, batch, dtype=torch.long)
-    tasks = torch.empty_like(columns)
+    turn = (torch.arange(steps * batch) % len(pool)).view(steps, batch)  # round robin, on from one batch to the next
+    chosen, tasks = torch.empty_like(turn), torch.empty_like(turn)
     for place, (number, indices) in enumerate(pool):
-        share = len(range(place, batch, len(pool)))  # sample i of a batch belongs to task i mod K
-        if share:
-            columns[:, place :: len(pool)] = indices[passes(len(indices), steps, share, source)]
-            tasks[:, place :: len(pool)] = number
-    return Samples(columns, tasks)
+        mine = turn == place
+        chosen[mine] = indices[passes(len(indices), int(mine.sum()), 1, source).flatten()]
+        tasks[mine] = number
+    return Samples(chosen, tasks)

@@ -164,4 +164,5 @@ def written(method: Method) -> str:
 
 def chosen(part: Part) -> list[str]:
     """The hyperparameters of a part that were given, as key=value."""
-    return [f"{name}={getattr(part, name)}" for name in type(part).model_fields if name in part.model_fields_set]
+    given = {name: getattr(part, name) for name in type(part).model_fields if name in part.model_fields_set}
+    return [f"{name}={value}" for name, value in given.items() if value is not None]

@@ -2,9 +2,10 @@
 
 import os
 import platform
+import re
 import subprocess
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -119,22 +120,37 @@ def execute(cell: Cell, seeds: Sequence[int], checkpoint: Checkpoint | None, wat
     """Train one cohort: the cell's networks for these seeds. Goes on from the last finished task."""
     watcher.cohort(cell, seeds)
     replicas = len(seeds)
-    outcome = train(
-        cell.protocol,
-        cell.scenario,
-        [cell.method] * replicas,
-        seeds,
-        [cell.lr] * replicas,
-        cell.training,
-        checkpoint,
-        watcher.progress,
-    )
+    with _enough_memory(cell, replicas):
+        outcome = train(
+            cell.protocol,
+            cell.scenario,
+            [cell.method] * replicas,
+            seeds,
+            [cell.lr] * replicas,
+            cell.training,
+            checkpoint,
+            watcher.progress,
+        )
     if checkpoint and checkpoint.set_aside:
         watcher.warn(
             f"checkpoint {checkpoint.path} was damaged; it was set aside as {checkpoint.set_aside.name}, and the cohort"
             " began anew."
         )
     return [_record(cell, seed, outcome, replica, replicas) for replica, seed in enumerate(seeds)]
+
+
+@contextmanager
+def _enough_memory(cell: Cell, replicas: int) -> Iterator[None]:
+    """Turn an allocation that failed into a sentence; any other error stays what it is."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not re.search("allocate memory|out of memory", str(error)):
+            raise
+        raise ThreefoldError(
+            f"{cell.name} does not fit into memory ({replicas} networks, hidden {cell.training.hidden}, batch"
+            f" {cell.training.batch}); right would be fewer seeds at once, or smaller numbers."
+        ) from error
 
 
 def _checkpoint(store: Path, keys: Sequence[str]) -> Checkpoint:

@@ -71,9 +71,9 @@ class Exemplars(Part):
 
     def refuse(self, setting: Setting) -> str | None:
         classes = setting.outputs.tasks * setting.outputs.classes_per_task
-        if self.budget < classes:
-            return f"budget of {self.name} is {self.budget}, fewer than there are classes; right would be {classes} or more."
-        return None
+        if self.budget >= classes:
+            return None
+        return f"budget of {self.name} is {self.budget}; right would be {classes} or more, one sample of each class."
 
     @property
     def classifies(self) -> bool:

@@ -27,4 +27,11 @@ def bench(
             f"{row.cohort / row.alone:.2f}",
             f"{row.cohort / row.products:.2f}",
         )
-    Console(width=100).print(table)
+    console = Console(width=100)
+    console.print(table)
+    table = Table(title=f"a step on the second task of split MNIST, 20 replicas, {where}", title_justify="left")
+    for column in ("method", "scenario", "ms per step", "÷ none"):
+        table.add_column(column, justify="left" if column in ("method", "scenario") else "right")
+    for cost in bench.bench_methods(where, rounds=rounds):
+        table.add_row(cost.method, cost.scenario, f"{cost.step:.2f}", f"{cost.step / cost.none:.2f}")
+    console.print(table)

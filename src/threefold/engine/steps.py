@@ -18,6 +18,11 @@ class Steps(Protocol):
         """Take this step (counted from 0, in order)."""
 
 
+def steps_for(stack: Lockstep) -> Steps:
+    """The quickest way to take steps on the stack's device."""
+    return Captured(stack) if stack.device.type == "cuda" else Eager(stack)
+
+
 class Eager:
     """Every step is launched operation by operation."""
 

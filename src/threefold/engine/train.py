@@ -13,7 +13,7 @@ from threefold.engine.draws import Draws
 from threefold.engine.evaluate import accuracies
 from threefold.engine.lockstep import Lockstep
 from threefold.engine.material import Material
-from threefold.engine.steps import Captured, Eager, Steps
+from threefold.engine.steps import Steps, steps_for
 from threefold.methods import Method
 from threefold.methods.part import Setting
 from threefold.protocols import Protocol
@@ -71,7 +71,7 @@ def train(
     setting = Setting(outputs, material.train_x.shape[1], training.hidden, training.batch)
     with torch.no_grad(), _precision(training.precision):
         stack = Lockstep(methods, seeds, setting, material, lr, device)
-        steps = Captured(stack) if device.type == "cuda" else Eager(stack)
+        steps = steps_for(stack)
         saved = checkpoint.load(device) if checkpoint else None
         if saved:
             stack.restore(saved["stack"])

@@ -5,8 +5,9 @@ All are measured in one process, in turns, on the same shapes, batches and data;
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +17,16 @@ from threefold.data import Dataset
 from threefold.engine.draws import Draws
 from threefold.engine.lockstep import Lockstep
 from threefold.engine.material import Material
-from threefold.methods import Method
+from threefold.engine.steps import steps_for
+from threefold.methods import METHODS, Method, resolve
 from threefold.methods.part import Setting
 from threefold.nets import MLP, initial_params
 from threefold.protocols import Permuted, Protocol, Split
 from threefold.randomness import generator
 from threefold.scenarios import SCENARIOS, Outputs
+
+MANY = 1000  # steps drawn for a measurement
+WARM_UP = 3
 
 
 @dataclass(frozen=True)
@@ -35,43 +40,91 @@ class Timing:
     products: float
 
 
+@dataclass(frozen=True)
+class Cost:
+    """Milliseconds per training step of all replicas with a method, beside None's."""
+
+    method: str
+    scenario: str
+    step: float
+    none: float
+
+
 def bench(device: str, replicas: Sequence[int] = (1, 4, 20), rounds: int = 9) -> Iterator[Timing]:
     """Split and permuted MLPs in Class-IL, trained without any method."""
-    data = stand_in()
+    data = stand_in(60_000)
     for kind in (Split, Permuted):
-        protocol = kind(data)
         for number in replicas:
-            yield _compare(protocol, number, torch.device(device), rounds)
+            yield _compare(kind(data), number, torch.device(device), rounds)
 
 
-def stand_in() -> Dataset:
+def bench_methods(device: str, replicas: int = 20, rounds: int = 9) -> Iterator[Cost]:
+    """A step on the second task of split MNIST, with every method: in Class-IL, or where else it can be used."""
+    where = torch.device(device)
+    protocol = Split(stand_in(4_000))  # what a step costs does not depend on how much data there are
+    with torch.no_grad():
+        none = {name: _second_task(protocol, Method(), name, replicas, where) for name in ("class", "task")}
+        for entry in METHODS.values():
+            method = Method(entry.part(**SMALL.get(entry.name, {}))) if entry.part else Method()
+            scenario = next(name for name in none if not method.refuse(_setting(protocol, name)))
+            method = resolve(method, protocol.name, scenario)
+            functions = {"step": _second_task(protocol, method, scenario, replicas, where), "none": none[scenario]}
+            times = medians(functions, rounds, where)
+            yield Cost(entry.name, SCENARIOS[scenario].title, times["step"], times["none"])
+
+
+SMALL = {name: {"budget": 100} for name in ("icarl", "er", "a-gem")}  # herding takes long, and is not in the step
+
+
+def stand_in(samples: int) -> Dataset:
     """Noise of MNIST's shape: the time of a step does not depend on what the images show."""
-    source = generator(0, "bench")
-    images = torch.rand(70_000, 28, 28, generator=source)
-    labels = torch.arange(70_000) % 10
-    return Dataset.from_arrays(images[:60_000], labels[:60_000], images[60_000:], labels[60_000:], name="mnist")
+    total = samples + samples // 6
+    images = torch.rand(total, 28, 28, generator=generator(0, "bench"))
+    labels = torch.arange(total) % 10
+    return Dataset.from_arrays(images[:samples], labels[:samples], images[samples:], labels[samples:], name="mnist")
 
 
-def stack_of(protocol: Protocol, method: Method, scenario: str, replicas: int, device: torch.device) -> Lockstep:
-    defaults = protocol.defaults
-    seeds = range(1, replicas + 1)
+def _setting(protocol: Protocol, scenario: str) -> Setting:
     outputs = Outputs(SCENARIOS[scenario], protocol.tasks, protocol.classes_per_task)
-    material = Material(protocol, outputs, seeds, defaults.batch, device)
-    setting = Setting(outputs, material.train_x.shape[1], defaults.hidden, defaults.batch)
-    return Lockstep([method] * replicas, seeds, setting, material, [defaults.lr] * replicas, device)
+    inputs = protocol.inputs(protocol.data.test_x[:1]).shape[1]
+    return Setting(outputs, inputs, protocol.defaults.hidden, protocol.defaults.batch)
 
 
-def medians(functions: dict[str, Callable[[], object]], rounds: int, device: torch.device) -> dict[str, float]:
-    """Median milliseconds of each, measured in turns after warming up."""
+def _stack(protocol: Protocol, method: Method, scenario: str, replicas: int, device: torch.device) -> Lockstep:
+    setting, seeds = _setting(protocol, scenario), range(1, replicas + 1)
+    material = Material(protocol, setting.outputs, seeds, setting.batch, device)
+    return Lockstep([method] * replicas, seeds, setting, material, [protocol.defaults.lr] * replicas, device)
+
+
+def _second_task(
+    protocol: Protocol, method: Method, scenario: str, replicas: int, device: torch.device
+) -> Callable[[], None]:
+    stack = _stack(protocol, method, scenario, replicas, device)
+    stack.consolidate()
+    stack.reach(1)
+    return _steps(stack)[0]
+
+
+def _steps(stack: Lockstep) -> tuple[Callable[[], None], Draws]:
+    """Takes one step after another, as training does."""
+    steps, draws, number = steps_for(stack), Draws(stack, MANY), count()
+    steps.begin(draws)
+    return lambda: steps.take(next(number)), draws
+
+
+def medians(functions: Mapping[str, Callable[[], None]], rounds: int, device: torch.device) -> dict[str, float]:
+    """Median milliseconds of each, measured in turns after warming up; on a GPU over several calls at a time."""
     taken: dict[str, list[float]] = {name: [] for name in functions}
-    for round_ in range(-2, rounds):
+    calls = 20 if device.type == "cuda" else 1
+    for turn in range(-WARM_UP, rounds):
         for name, function in functions.items():
             wait(device)
             start = time.perf_counter()
-            function()
+            for _ in range(calls):
+                function()
             wait(device)
-            if round_ >= 0:
-                taken[name].append(1e3 * (time.perf_counter() - start))
+            if turn >= 0:
+                taken[name].append(1e3 * (time.perf_counter() - start) / calls)
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
@@ -82,18 +135,10 @@ def wait(device: torch.device) -> None:
 
 def _compare(protocol: Protocol, replicas: int, device: torch.device, rounds: int) -> Timing:
     with torch.no_grad():
-        stack = stack_of(protocol, Method(), "class", replicas, device)
-        draws = Draws(stack, rounds + 2)
-        steps = iter(range(rounds + 2))
-        times = medians(
-            {
-                "cohort": lambda: stack.step(*draws.at(next(steps))),
-                "alone": _one_after_the_other(stack, draws),
-                "products": products(stack),
-            },
-            rounds,
-            device,
-        )
+        stack = _stack(protocol, Method(), "class", replicas, device)
+        step, draws = _steps(stack)
+        alone, bare = _one_after_the_other(stack, draws), products(stack)
+        times = medians({"cohort": step, "alone": alone, "products": bare}, rounds, device)
     return Timing(protocol.name, replicas, times["cohort"], times["alone"], times["products"])
 
 

@@ -1,6 +1,5 @@
 """Runs cells: what is in the store is taken from there, the rest is trained in cohorts and stored."""
 
-import os
 import platform
 import re
 import subprocess
@@ -111,7 +110,7 @@ def _run_cell(cell: Cell, seeds: Sequence[int], store: Store | None, watcher: Wa
     checkpoint = _checkpoint(store.path, [key for key in keys if key not in present] or keys)
     if missing:
         store.add(execute(cell, missing, checkpoint, watcher))
-    _discard(checkpoint)
+    checkpoint.discard()
     # what another process stored in the meantime stays: every process reports the same rows
     return [record for key in keys if (record := store.get(key))]
 
@@ -156,27 +155,6 @@ def _enough_memory(cell: Cell, replicas: int) -> Iterator[None]:
 def _checkpoint(store: Path, keys: Sequence[str]) -> Checkpoint:
     """A cohort is known by its runs, so the same command finds its checkpoint again."""
     return Checkpoint(Path(f"{store}.checkpoints") / f"{sha256(' '.join(keys).encode()).hexdigest()[:32]}.pt")
-
-
-def _discard(checkpoint: Checkpoint) -> None:
-    """Remove a cohort's checkpoint, and what killed processes had half-written of it."""
-    checkpoint.discard()
-    for half in checkpoint.path.parent.glob(f"{checkpoint.path.stem}.*.tmp"):
-        if not _runs(half.suffixes[0].removeprefix(".")):  # another process may train the same cohort just now
-            half.unlink(missing_ok=True)
-
-
-def _runs(process: str) -> bool:
-    """Is there a process of this number? Where that cannot be told, there may be."""
-    if os.name != "posix" or not process.isdecimal():
-        return True
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _record(cell: Cell, seed: int, outcome: Outcome, replica: int, cohort: int) -> Record:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_lab import SETTINGS, Ended, arrays, write_npz
+from tiny_lab import SETTINGS, Ended, arrays, leftovers, write_npz
 
+from threefold.engine import Checkpoint
 from threefold.methods import METHODS, Part, hyper
 from threefold.methods.part import Setting
 from threefold.methods.registry import Entry
@@ -181,17 +182,14 @@ def test_the_store_is_where_it_was_asked_for(lab: Path, cli: Cli) -> None:
 
 def test_a_leftover_of_a_process_killed_after_storing_goes(lab: Path, cli: Cli) -> None:
     """Between storing and tidying up is a moment in which one can be killed too."""
-    kept: list[tuple[Path, bytes]] = []
-    module = sys.modules["threefold.experiments.run"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_discard", lambda checkpoint: kept.append((checkpoint.path, b"")))
+        patch.setattr(Checkpoint, "discard", lambda checkpoint: None)
         first = cli(*RUN, "--scenario", "class", "--seeds", "2")
-    ((path, _),) = kept
-    assert path.exists()
+    (path,) = (lab / "threefold.db.checkpoints").iterdir()
     half = path.with_suffix(".999999999.tmp")  # no system numbers its processes that high
     half.write_bytes(b"half of a checkpoint")
     assert cli(*RUN, "--scenario", "class", "--seeds", "2") == first
-    assert list(path.parent.iterdir()) == []
+    assert leftovers(lab / "threefold.db") == []
 
 
 def test_a_damaged_checkpoint_is_named_set_aside_and_not_used(lab: Path, cli: Cli) -> None:
@@ -213,7 +211,9 @@ def test_a_damaged_checkpoint_is_named_set_aside_and_not_used(lab: Path, cli: Cl
     assert (again.status, again.out) == (0, fresh.out)
     assert again.err.count("\n") == 1
     assert again.err.startswith(f"threefold: checkpoint {path.relative_to(lab)} was damaged; it was set aside as ")
-    assert [p.suffix for p in path.parent.iterdir()] == [".damaged"]
+    (aside,) = leftovers(lab / "threefold.db")
+    assert aside.endswith(".damaged")
+    assert aside in again.err
 
 
 def test_diverged_seeds_are_told_and_have_no_mean(lab: Path, cli: Cli) -> None:

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from tiny_lab import Ended, write_npz
+from tiny_lab import Ended, leftovers, write_npz
 
 PROGRAM = Path(sys.executable).parent / "threefold"
 RUN = ["run", "split", "--data", "tiny.npz", "--scenario", "all", "--method", "none", "--method", "offline"]
@@ -106,8 +106,7 @@ def test_killed_twice_the_same_command_ends_in_the_same_bytes(place: Path, undis
     with started(place, "killed.db") as process:
         assert finished(process) == undisturbed
     assert sorted(stored(place / "killed.db")) == sorted(stored(place / "undisturbed.db"))
-    for store in ("killed.db", "undisturbed.db"):
-        assert list((place / f"{store}.checkpoints").iterdir()) == []
+    assert leftovers(place / "killed.db") == leftovers(place / "undisturbed.db") == []
 
 
 def test_interrupted_it_says_so_and_the_same_command_goes_on(
@@ -121,7 +120,7 @@ def test_interrupted_it_says_so_and_the_same_command_goes_on(
     assert len(stored(place / "interrupted.db")) < RUNS
     monkeypatch.chdir(place)
     assert cli(*RUN, "--store", "interrupted.db") == undisturbed
-    assert list((place / "interrupted.db.checkpoints").iterdir()) == []
+    assert leftovers(place / "interrupted.db") == []
 
 
 def test_two_processes_at_once_do_each_other_no_harm(place: Path, undisturbed: Ended) -> None:
@@ -130,4 +129,4 @@ def test_two_processes_at_once_do_each_other_no_harm(place: Path, undisturbed: E
         assert finished(other) == undisturbed
     rows = stored(place / "shared.db")
     assert len(rows) == len(set(rows)) == RUNS
-    assert list((place / "shared.db.checkpoints").iterdir()) == []
+    assert leftovers(place / "shared.db") == []

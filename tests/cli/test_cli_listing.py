@@ -4,7 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -169,13 +169,19 @@ def test_fetch_says_where_it_is(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyP
 
 
 def test_bench_shows_ratios(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measured(device: str, replicas: Sequence[int] = (), rounds: int = 0) -> Iterator[bench.Timing]:
+    def measured(device: str, rounds: int) -> Iterator[bench.Timing]:
         assert (device, rounds) == ("cpu", 3)
         yield bench.Timing("split", 20, cohort=6.0, alone=24.0, products=5.0)
 
+    def costs(device: str, rounds: int) -> Iterator[bench.Cost]:
+        assert (device, rounds) == ("cpu", 3)
+        yield bench.Cost("dgr", "Class-IL", step=15.0, none=6.0)
+
     monkeypatch.setattr(bench, "bench", measured)
+    monkeypatch.setattr(bench, "bench_methods", costs)
     shown = words_of(cli("bench", "--device", "cpu", "--rounds", "3"))
     assert "split 20 6.00 24.00 5.00 0.25 1.20" in shown
+    assert "dgr Class-IL 15.00 2.50" in shown
 
 
 def test_the_app_is_what_the_entry_point_runs() -> None:

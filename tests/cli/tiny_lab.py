@@ -45,6 +45,11 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
+def leftovers(store: Path) -> list[str]:
+    """The names of what lies beside a store for cohorts that are not done."""
+    return [path.name for path in Path(f"{store}.checkpoints").glob("*")]
+
+
 class Terminal:
     """A terminal in place of a stream, and what appeared on it.
 

@@ -200,6 +200,11 @@ class Lockstep:
             memory = self.memory[part.name]
             self.memory[part.name] = kept(memory, part.consolidate(self, memory, self.task))
 
+    def keepsakes(self) -> dict[str, Tensor]:
+        """What the parts want kept of the task just finished."""
+        kept = [part.keepsakes(self, self.memory[part.name]) for part in self.parts]
+        return {name: value.cpu() for some in kept for name, value in some.items()}
+
     def finite(self) -> Tensor:
         """Which replicas hold finite numbers only."""
         rows = [leaf.flatten(1).isfinite().all(1) for leaf in tree_leaves(self.params)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from threefold.engine.checkpoint import Checkpoint
 from threefold.engine.draws import Draws
@@ -51,6 +52,7 @@ class Outcome:
     initial: Tensor  # replicas × tasks
     matrix: Tensor  # replicas × tasks trained × tasks tested
     diverged_at: list[int | None]  # the first task after which a replica's numbers were not finite
+    keepsakes: list[dict[str, Tensor]] = field(default_factory=list)  # of each task: replicas × whatever a part kept
     seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "consolidate": 0.0, "evaluate": 0.0})
 
 
@@ -75,7 +77,7 @@ def train(
         saved = checkpoint.load(device) if checkpoint else None
         if saved:
             stack.restore(saved["stack"])
-            outcome = Outcome(saved["initial"].cpu(), saved["matrix"].cpu(), saved["diverged_at"], saved["seconds"])
+            outcome = Outcome(**tree_map_only(Tensor, Tensor.cpu, saved["outcome"]))
         else:
             empty = torch.full((len(seeds), outputs.tasks, outputs.tasks), torch.nan, dtype=torch.float64)
             outcome = Outcome(torch.empty(0), empty, [None] * len(seeds))
@@ -88,6 +90,7 @@ def train(
                 _wait(device)
             with _timed(outcome, "consolidate"):
                 stack.consolidate()
+                outcome.keepsakes.append(stack.keepsakes())
                 _wait(device)
             with _timed(outcome, "evaluate"):
                 outcome.matrix[:, task] = accuracies(stack, task + 1)
@@ -95,7 +98,7 @@ def train(
                 if not finite and outcome.diverged_at[replica] is None:
                     outcome.diverged_at[replica] = task
             if checkpoint and task + 1 < outputs.tasks:
-                checkpoint.save({"stack": stack.state(), "finished": task + 1, **vars(outcome)})
+                checkpoint.save({"stack": stack.state(), "finished": task + 1, "outcome": vars(outcome)})
     return outcome
 
 

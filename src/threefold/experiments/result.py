@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from threefold.experiments.cell import Cell
-from threefold.results import Record, Summary, Verdict, summarize, verdict
+from threefold.results import Record, Summary, Verdict, summarize, unpack, verdict
 
 Summaries = dict[str, Summary]
 
@@ -50,6 +50,10 @@ class Result:
     def initial(self) -> NDArray[np.float64]:
         """Accuracy on each task before any training, for each seed."""
         return np.array([record.initial for record in self.records])
+
+    def keepsake(self, name: str) -> NDArray[np.uint8]:
+        """What the method kept to look at later, for each seed and task: "dreams" are images of the generator."""
+        return np.stack([unpack(record.keepsakes[name]) for record in self.records])
 
     @property
     def verdict(self) -> Verdict | None:

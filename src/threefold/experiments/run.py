@@ -20,7 +20,7 @@ from threefold.experiments.cell import Cell, Settings
 from threefold.experiments.result import Result
 from threefold.experiments.seeds import parse_seeds
 from threefold.methods import Method, Part, parse
-from threefold.results import Record, Store, measure, run_key
+from threefold.results import Record, Store, measure, pack, run_key
 from threefold.version import VERSION
 
 
@@ -163,6 +163,8 @@ def _record(cell: Cell, seed: int, outcome: Outcome, replica: int, cohort: int) 
     if diverged_at is not None:
         matrix[diverged_at:] = torch.nan
     spec = cell.run_spec(seed)
+    names = outcome.keepsakes[0] if outcome.keepsakes else {}
+    kept = {name: torch.stack([task[name][replica] for task in outcome.keepsakes]).numpy() for name in names}
     return Record(
         key=run_key(spec),
         spec=spec,
@@ -173,6 +175,7 @@ def _record(cell: Cell, seed: int, outcome: Outcome, replica: int, cohort: int) 
         metrics=measure(initial, matrix.tolist()),
         timings={f"cohort_{what}": seconds for what, seconds in outcome.seconds.items()},
         environment=environment(cell.training.device) | {"precision": cell.training.precision, "cohort": cohort},
+        keepsakes={name: pack(array) for name, array in kept.items()},
     )
 
 

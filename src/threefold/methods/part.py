@@ -239,6 +239,10 @@ class Part(BaseModel):
         """The memory with the finished task taken in."""
         return memory
 
+    def keepsakes(self, stack: Stack, memory: Memory) -> dict[str, Tensor]:
+        """Small things worth looking at later, for each replica; kept with its results after every task."""
+        return {}
+
     # at test time, for one network
 
     def scores(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor | None:

@@ -11,8 +11,10 @@ from torch.nn.functional import cross_entropy, log_softmax
 from threefold.methods.part import Batch, Learner, Memory, Noise, Params, Part, Replay, Samples, Setting, Stack, hyper
 from threefold.methods.part import only_active as only
 from threefold.nets import LATENT, VAE, Decoder
+from threefold.randomness import generator
 
 Reduction = Literal["sum", "mean"]
+DREAMS = 8  # images of the generator kept after each task
 
 
 def distillation(logits: Tensor, soft: Tensor, active: Tensor, temperature: float, reduction: Reduction) -> Tensor:
@@ -103,18 +105,25 @@ class DGR(Taught):
 
     def side_loss(self, learner: Learner, batch: Batch, replay: Replay | None, drawn: Mapping[str, Any]) -> Tensor:
         """The generator's loss, on current data and on its own replay, weighted as the classifier's (section A.3)."""
-        generator, params = learner.nets["generator"], learner.all_params["generator"]
+        vae, params = learner.nets["generator"], learner.all_params["generator"]
         if replay is None:
-            loss: Tensor = functional_call(generator, params, (batch.x, drawn[f"{self.name} noise"])).mean()
+            loss: Tensor = functional_call(vae, params, (batch.x, drawn[f"{self.name} noise"])).mean()
             return loss
         noise = torch.cat([drawn[f"{self.name} noise"], drawn[f"{self.name} noise of replay"]])
         inputs = torch.cat([batch.x, replay.x]), noise
-        both: Tensor = functional_call(generator, params, inputs)
+        both: Tensor = functional_call(vae, params, inputs)
         share = 1 / learner.now.seen
         return share * both[: len(batch.x)].mean() + (1 - share) * both[len(batch.x) :].mean()
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
         return super().consolidate(stack, memory, task) | {"generator": copied(stack.params["generator"])}
+
+    def keepsakes(self, stack: Stack, memory: Memory) -> dict[str, Tensor]:
+        """A few images that the generator dreams after each task, always of the same latent variables."""
+        latent = [torch.randn(DREAMS, LATENT, generator=generator(seed, "dreams")) for seed in stack.seeds]
+        z = torch.stack(latent).to(memory["generator"]["pixels.shift.bias"].device)
+        images = stack.map(lambda learner, z: dream(learner.nets["generator"], learner.all_params["generator"], z), z)
+        return {"dreams": (images * 255).round().to(torch.uint8)}
 
 
 def dream(vae: nn.Module, params: Params, z: Tensor) -> Tensor:

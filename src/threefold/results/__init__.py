@@ -12,7 +12,7 @@ from threefold.results.metrics import (
     measure,
 )
 from threefold.results.published import Outcome, Published, Verdict, lookup, published_cells, verdict
-from threefold.results.record import Record, run_key, utc_now
+from threefold.results.record import Record, pack, run_key, unpack, utc_now
 from threefold.results.statistics import (
     Comparison,
     Difference,
@@ -46,9 +46,11 @@ __all__ = [
     "lookup",
     "mean_sem",
     "measure",
+    "pack",
     "published_cells",
     "run_key",
     "summarize",
+    "unpack",
     "utc_now",
     "verdict",
     "welch",

@@ -6,11 +6,16 @@ arithmetic and formatting need no special case, and `null` in JSON, which has no
 
 import json
 import math
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Literal
+from zlib import compress, decompress
+
+import numpy as np
+from numpy.typing import NDArray
 
 from threefold.errors import ThreefoldError
 
@@ -82,6 +87,9 @@ class Record:
     """Seconds."""
     environment: Mapping[str, Any]
     """Where it was computed: device, precision, versions, git revision, platform."""
+    keepsakes: Mapping[str, Any] = field(default_factory=dict)
+    """What a method wanted kept to look at later, such as the images that a generator dreamt after each task: for each
+    name an array as `pack` writes it, tasks first."""
     created: str = field(default_factory=utc_now)
     diverged_at: int | None = None
     """Index (from 0) of the task in whose training a number stopped being finite; None for a run that finished."""
@@ -119,6 +127,7 @@ class Record:
             "metrics": _named_without_nan(self.metrics),
             "timings": _named_without_nan(self.timings),
             "environment": dict(self.environment),
+            "keepsakes": dict(self.keepsakes),
             "created": self.created,
         }
 
@@ -134,9 +143,20 @@ class Record:
             metrics={name: _number(value) for name, value in data["metrics"].items()},
             timings={name: _number(value) for name, value in data["timings"].items()},
             environment=data["environment"],
+            keepsakes=data["keepsakes"],
             created=data["created"],
             diverged_at=data["diverged_at"],
         )
+
+
+def pack(array: NDArray[np.uint8]) -> dict[str, Any]:
+    """An array of bytes as JSON-able data, compressed."""
+    return {"shape": list(array.shape), "bytes": b64encode(compress(array.tobytes(), 9)).decode()}
+
+
+def unpack(packed: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """The array that `pack` wrote."""
+    return np.frombuffer(decompress(b64decode(packed["bytes"])), np.uint8).reshape(packed["shape"])
 
 
 def _without_nan(values: Sequence[float]) -> list[float | None]:

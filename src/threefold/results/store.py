@@ -13,7 +13,7 @@ from threefold.results.record import Record
 
 SEARCHABLE = ("protocol", "scenario", "method", "seed")
 PLAIN = ("key", "status", "diverged_at", "created")
-AS_JSON = ("spec", "initial", "matrix", "metrics", "timings", "environment")
+AS_JSON = ("spec", "initial", "matrix", "metrics", "timings", "environment", "keepsakes")
 
 _SELECT = f"SELECT {', '.join(PLAIN + AS_JSON)} FROM runs"
 _COLUMNS = SEARCHABLE + PLAIN + AS_JSON

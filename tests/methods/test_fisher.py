@@ -1,0 +1,232 @@
+"""The Fisher diagonal against its definition: one sample, one label, one call of autograd at a time (section A.2.1)."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from method_lab import PROTOCOLS, SEEDS, Lab, competing, copied, gradient, log_chance, logits, near, of, target, tiny_data
+
+from threefold.engine import lockstep
+from threefold.engine.material import Material
+from threefold.methods.fisher import fisher_diagonal
+from threefold.protocols import Split
+from threefold.randomness import generator
+
+LABELS = ["predicted", "true", "sampled", "expected"]
+
+
+@torch.no_grad()
+def found(lab, labels, samples=None):
+    return fisher_diagonal(lab.stack, lab.task, labels, samples)
+
+
+def squares(params, loss):
+    return {name: grad**2 for name, grad in gradient(loss, params)[1].items()}
+
+
+def of_one_sample(lab, replica, index, labels, uniform, gate_on):
+    """The squared gradient of log p(label), or its expectation over the labels."""
+    task, params = lab.task, of(lab.params["classifier"], replica)
+    x, gates = lab.inputs(replica, index, task), lab.gates(replica, task)
+    units = competing(lab.scenario, task, task + 1, lab.classes)
+
+    def at(unit):
+        return squares(params, lambda p: log_chance(logits(p, x, gates, gate_on), units)[unit])
+
+    chance = {unit: float(torch.exp(c)) for unit, c in log_chance(logits(params, x, gates, gate_on), units).items()}
+    if labels == "expected":
+        every = [(chance[unit], at(unit)) for unit in units]
+        return {name: sum(p * square[name] for p, square in every) for name in params}
+    if labels == "predicted":
+        return at(max(units, key=chance.get))
+    if labels == "true":
+        return at(target(lab.scenario, task, lab.label(replica, index, task), lab.classes))
+    below = 0.0
+    for unit in units[:-1]:
+        below += chance[unit]
+        if uniform < below:
+            return at(unit)
+    return at(units[-1])
+
+
+def by_loop(lab, replica, labels, indices=None, gate_on="activation"):
+    """The average over a task's training data, one sample after the other."""
+    if indices is None:
+        indices = lab.sequences[replica][lab.task].train
+    uniform = torch.rand(len(indices), generator=generator(lab.seeds[replica], "fisher labels", lab.task)).tolist()
+    each = [of_one_sample(lab, replica, i, labels, u, gate_on) for i, u in zip(indices.tolist(), uniform, strict=True)]
+    return {name: sum(one[name] for one in each) / len(each) for name in each[0]}
+
+
+def agrees(lab, labels, **also):
+    fisher = found(lab, labels)
+    for replica in range(len(lab.seeds)):
+        expected = by_loop(lab, replica, labels, **also)
+        assert near(of(fisher, replica), expected)
+        assert fisher.keys() == lab.params["classifier"].keys()
+        assert any((square > 0).any() for square in expected.values())
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("scenario", ["task", "domain", "class"])
+def test_it_is_the_average_of_squared_gradients(scenario, labels):
+    lab = Lab("few", scenario, "none").reach(1)
+    sizes = {len(tasks[1].train) for tasks in lab.sequences}
+    assert len(sizes) == 3  # so that two replicas are padded, and padding must not count
+    agrees(lab, labels)
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_it_is_so_on_permuted_pixels(labels):
+    lab = Lab("permuted", "class", "none", seeds=[5]).reach(1)
+    few = lab.sequences[0][1].train[:20]
+    lab.stack.own_samples = lambda label=None: [few]
+    fisher = of(found(lab, labels), 0)
+    assert near(fisher, by_loop(lab, 0, labels, few))
+
+
+@pytest.mark.parametrize("gate_on", ["activation", "input"])
+@pytest.mark.parametrize("scenario", ["task", "hidden"])
+def test_it_is_that_of_the_gated_network(scenario, gate_on):
+    lab = Lab("few", scenario, f"xdg:share=0.5,gate_on={gate_on}").reach(1)
+    agrees(lab, "predicted", gate_on=gate_on)
+    agrees(lab, "expected", gate_on=gate_on)
+
+
+@pytest.mark.parametrize("gate_on", ["activation", "input"])
+def test_weights_into_gated_units_do_not_matter(gate_on):
+    lab = Lab("few", "task", f"xdg:share=0.5,gate_on={gate_on}").reach(1)
+    fisher = found(lab, "predicted")
+    for replica in range(3):
+        for depth, gates in enumerate(lab.gates(replica, 1)):
+            incoming = fisher[f"features.layers.{depth}.weighted.weight"][replica]
+            assert (incoming[gates == 0] == 0).all()
+            assert (incoming[gates == 1] > 0).any()
+            if gate_on == "activation":
+                assert (fisher[f"features.layers.{depth}.shift.bias"][replica][gates == 0] == 0).all()
+
+
+@pytest.mark.parametrize("scenario", ["task", "class"])
+def test_inactive_units_have_none(scenario):
+    lab = Lab("few", scenario, "none").reach(1)
+    for labels in LABELS:
+        fisher = found(lab, labels)
+        active = competing(scenario, 1, 2, 2)
+        for name in ("output.weighted.weight", "output.shift.bias"):
+            for unit in range(6):
+                assert (fisher[name][:, unit] != 0).any() == (unit in active)
+
+
+def test_it_does_not_depend_on_how_the_data_are_cut_into_pieces(monkeypatch):
+    lab = Lab("few", "class", "none").reach(1)
+    whole = {labels: found(lab, labels) for labels in LABELS}
+    monkeypatch.setattr(lockstep, "PIECE", 7 * 3 * 16)
+    assert len(list(lab.stack.training_data())) > 3
+    for labels in LABELS:
+        assert near(found(lab, labels), whole[labels])
+
+
+def recorded(lab, monkeypatch, labels, samples):
+    """The Fisher diagonal and, for each replica, the indices that it was made from."""
+    used = [[] for _ in lab.seeds]
+    data = lab.stack.training_data
+
+    def training_data(chosen=None):
+        for batch, weight, indices in data(chosen):
+            for replica in range(len(lab.seeds)):
+                used[replica] += indices[replica][weight[replica] > 0].tolist()
+            yield batch, weight, indices
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lab.stack, "training_data", training_data)
+        return found(lab, labels, samples), used
+
+
+@pytest.mark.parametrize("labels", ["predicted", "sampled"])
+def test_fisher_samples_are_that_many_of_the_task(monkeypatch, labels):
+    lab = Lab("few", "class", "none").reach(1)
+    fisher, used = recorded(lab, monkeypatch, labels, 9)
+    for replica, indices in enumerate(used):
+        own = set(lab.sequences[replica][1].train.tolist())
+        assert len(indices) == len(set(indices)) == 9
+        assert set(indices) < own
+        assert near(of(fisher, replica), by_loop(lab, replica, labels, torch.tensor(indices)))
+    _, again = recorded(Lab("few", "class", "none").reach(1), monkeypatch, labels, 9)
+    assert again == used
+    _, later = recorded(lab.reach(2), monkeypatch, labels, 9)
+    assert {len(set(indices)) for indices in later} == {9}
+
+
+def test_more_fisher_samples_than_a_task_has_are_all_of_them(monkeypatch):
+    lab = Lab("few", "class", "none").reach(1)
+    sizes = [len(tasks[1].train) for tasks in lab.sequences]
+    between = sorted(sizes)[1]  # one task is smaller, one larger
+    _, used = recorded(lab, monkeypatch, "predicted", between)
+    assert [len(set(indices)) for indices in used] == [min(size, between) for size in sizes]
+    everything, used = recorded(lab, monkeypatch, "predicted", 10_000)
+    assert [len(set(indices)) for indices in used] == sizes
+    assert near(everything, found(lab, "predicted"))
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_the_hyperparameters_reach_it(labels):
+    """EWC's first precision is the Fisher diagonal with these labels and this many samples."""
+    lab = Lab("few", "class", f"ewc:strength=1,labels={labels},fisher_samples=11")
+    lab.train()
+    fisher = found(lab, labels, 11)
+    lab.finish()
+    assert near(lab.memory("ewc")["precision"], fisher)
+    assert not near(lab.memory("ewc")["precision"], found(lab, labels, None), 1e-3)
+
+
+def test_all_of_the_data_and_the_predicted_labels_are_the_default():
+    lab = Lab("few", "class", "ewc:strength=1")
+    lab.train()
+    fisher = found(lab, "predicted", None)
+    lab.finish()
+    assert near(lab.memory("ewc")["precision"], fisher)
+
+
+def test_sampled_labels_are_drawn_from_the_model():
+    """Sixty-four networks with the same weights and data but labels of their own: on average, the expectation."""
+    seeds = range(64)
+    lab = Lab(Split(tiny_data(classes=4, base=10), 1), "domain", "none", seeds=seeds)
+    for p in lab.params["classifier"].values():
+        p.copy_(p[:1].expand_as(p) * 2)
+    sampled, expected = found(lab, "sampled"), found(lab, "expected")
+    for name, every in sampled.items():
+        exact = expected[name][0]
+        assert near({name: expected[name]}, {name: exact.expand_as(every)})
+        error = every.std(0) / 8
+        z = ((every.mean(0) - exact) / error)[error > 1e-9]
+        assert z.abs().max() < 5
+        assert z.square().mean() < 1.8  # about 1; the entries of a row go together
+        assert (every[0] != every[1]).any()
+
+
+def test_it_leaves_the_networks_alone():
+    lab = Lab("few", "class", "none").reach(1)
+    before = copied(lab.params)
+    for labels in LABELS:
+        found(lab, labels)
+    assert all((a == b).all() for a, b in zip(before["classifier"].values(), lab.params["classifier"].values(), strict=True))
+
+
+def test_only_the_finished_task_is_asked_for(monkeypatch):
+    lab = Lab("few", "class", "ewc:strength=1").reach(2)
+    lab.train()
+    gather, asked = Material.train, []
+    monkeypatch.setattr(Material, "train", lambda self, i, t: asked.append((i, t)) or gather(self, i, t))
+    lab.finish()
+    assert asked
+    for indices, task in asked:
+        assert (task == 2).all()
+        for replica, row in enumerate(indices):
+            own = lab.sequences[replica][2].train.tolist()
+            assert set(row.tolist()) <= {*own, 0}  # padding is sample 0 with no weight
+
+
+def test_the_data_have_tasks_of_different_size():
+    for seed in SEEDS:
+        sizes = [len(task.train) for task in PROTOCOLS["few"].sequence(seed)]
+        assert any(a != b for a, b in pairwise(sizes))

@@ -1,0 +1,328 @@
+"""What LwF, DGR, DGR+distill and ER minimise at one step, several tasks in, against the sums written out.
+
+Both networks, their gradients and every weight: the classifier's loss on current and replayed data, weighted 1/K and
+1 − 1/K (section 4.2), and the generator's, weighted the same.
+"""
+
+import pytest
+import torch
+from method_lab import (
+    CLOSE,
+    PROTOCOLS,
+    SCENARIOS,
+    Lab,
+    competing,
+    copied,
+    cross_entropy,
+    gradient,
+    log_chance,
+    logits,
+    near,
+    of,
+    target,
+)
+from torch.nn.functional import binary_cross_entropy
+
+BATCH = 13  # not a multiple of the earlier tasks
+
+
+def at_task(method, scenario, task, kind="split", **also):
+    """A cohort at the second step of a task, the copies of its networks from the end of the task before, and draws."""
+    lab = Lab(kind, scenario, method, batch=BATCH, **also).reach(task - 1)
+    lab.train()
+    teacher = copied(lab.params)
+    lab.finish()
+    lab.stack.reach(task)
+    lab.train(2)  # away from the copies
+    return lab, teacher, *next(lab.draws(1))
+
+
+# the pieces, one network
+
+
+def teacher_units(lab, task):
+    """The units that targets are over: those active for this task one task ago (section A.1)."""
+    return competing(lab.scenario, task, lab.task, lab.classes)
+
+
+def active_units(lab, task):
+    return competing(lab.scenario, task, lab.task + 1, lab.classes)
+
+
+def scores(lab, replica, params, x, task):
+    rows = [logits(params, row, lab.gates(replica, t)) for row, t in zip(x, task, strict=True)]
+    return torch.stack(rows)
+
+
+def classified(lab, replica, params, x, y, task):
+    rows = scores(lab, replica, params, x, task)
+    return cross_entropy(rows, [active_units(lab, int(t)) for t in task], y)
+
+
+def distilled(lab, replica, params, x, soft, task, temperature, reduction):
+    losses = []
+    for row, probabilities, t in zip(scores(lab, replica, params, x, task), soft, task, strict=True):
+        units = active_units(lab, int(t))
+        log = log_chance(row, units, temperature)
+        loss = -(temperature**2) * sum(probabilities[u] * log[u] for u in units if u in probabilities)
+        losses.append(loss / len(units) if reduction == "mean" else loss)
+    return torch.stack(losses).mean()
+
+
+def soft_targets(lab, replica, teacher, x, task, temperature):
+    """For each sample a probability for each unit that was active; no other has one."""
+    targets = []
+    for row, t in zip(scores(lab, replica, teacher, x, task), task, strict=True):
+        log = log_chance(row, teacher_units(lab, int(t)), temperature)
+        targets.append({unit: float(torch.exp(value)) for unit, value in log.items()})
+    return targets
+
+
+def hard_targets(lab, replica, teacher, x, task):
+    rows = scores(lab, replica, teacher, x, task)
+    return [max(teacher_units(lab, int(t)), key=lambda unit: row[unit]) for row, t in zip(rows, task, strict=True)]
+
+
+def mlp(params, x, *names):
+    """Layers with ReLU between them, the last one linear."""
+    for depth, name in enumerate(names):
+        x = x @ params[f"{name}.weighted.weight"].T + params[f"{name}.shift.bias"]
+        if depth < len(names) - 1:
+            x = torch.clamp(x, min=0)
+    return x
+
+
+def dreams(generator, z):
+    return torch.sigmoid(mlp(generator, z, "decoder.layers.0", "decoder.layers.1", "pixels"))
+
+
+def generative(params, x, noise):
+    """Reconstruction and latent term of the VAE (equations 12 to 14), per pixel, averaged over samples."""
+    mean, log_variance = (mlp(params, x, "encoder.layers.0", "encoder.layers.1", out) for out in ("mean", "log_variance"))
+    sigma = torch.exp(0.5 * log_variance)
+    decoded = dreams(params, mean + sigma * noise)
+    recon = binary_cross_entropy(decoded, x, reduction="sum")
+    latent = 0.5 * (1 + 2 * torch.log(sigma) - mean**2 - sigma**2).sum()
+    return (recon - latent) / x.numel()
+
+
+def earlier_tasks(lab):
+    """Replays are shared equally over the earlier tasks."""
+    return [i % lab.task for i in range(BATCH)]
+
+
+def agrees(lab, batch, drawn, total):
+    """`total(replica, params)` is the loss of one network and its gradient is the one that is stepped along."""
+    loss, grads = lab.gradients(batch, drawn)
+    for replica in range(len(lab.seeds)):
+        expected, slopes = gradient(lambda params, replica=replica: total(replica, params), of(lab.params, replica))
+        assert abs(loss[replica] - expected) < CLOSE
+        assert near(of(grads, replica), slopes)
+
+
+CASES = [(kind, scenario) for kind in ("split", "permuted") for scenario in SCENARIOS]
+WHERE = pytest.mark.parametrize(("kind", "scenario"), [*CASES, ("permuted", "hidden")])
+
+
+def with_gates(method, scenario):
+    return f"{method}+xdg:share=0.4" if scenario == "hidden" else method
+
+
+# the objectives
+
+
+@pytest.mark.parametrize(("task", "temperature", "reduction"), [(1, 2, "sum"), (2, 2, "sum"), (2, 3, "mean")])
+@WHERE
+def test_lwf(kind, scenario, task, temperature, reduction):
+    given = "" if (temperature, reduction) == (2, "sum") else f":temperature={temperature},reduction={reduction}"
+    lab, teacher, batch, drawn = at_task(with_gates(f"lwf{given}", scenario), scenario, task, kind)
+    replayed = earlier_tasks(lab)
+
+    def total(replica, params):
+        x, y = batch.x[replica], batch.y[replica]
+        current = classified(lab, replica, params["classifier"], x, y, [task] * BATCH)
+        soft = soft_targets(lab, replica, of(teacher["classifier"], replica), x, replayed, temperature)
+        replay = distilled(lab, replica, params["classifier"], x, soft, replayed, temperature, reduction)
+        share = 1 / (task + 1)
+        return share * current + (1 - share) * replay
+
+    agrees(lab, batch, drawn, total)
+
+
+@pytest.mark.parametrize("task", [1, 2])
+@WHERE
+def test_dgr(kind, scenario, task):
+    lab, copies, batch, drawn = at_task(with_gates("dgr", scenario), scenario, task, kind)
+    replayed = earlier_tasks(lab)
+
+    def total(replica, params):
+        x, y = batch.x[replica], batch.y[replica]
+        dreamt = dreams(of(copies["generator"], replica), drawn["dgr dreamt"][replica])
+        hard = hard_targets(lab, replica, of(copies["classifier"], replica), dreamt, replayed)
+        current = classified(lab, replica, params["classifier"], x, y, [task] * BATCH)
+        replay = classified(lab, replica, params["classifier"], dreamt, hard, replayed)
+        own = generative(params["generator"], x, drawn["dgr noise"][replica])
+        again = generative(params["generator"], dreamt, drawn["dgr noise of replay"][replica])
+        share = 1 / (task + 1)
+        return share * current + (1 - share) * replay + share * own + (1 - share) * again
+
+    agrees(lab, batch, drawn, total)
+
+
+@pytest.mark.parametrize(("temperature", "reduction"), [(2, "sum"), (3, "mean")])
+@WHERE
+def test_dgr_with_distillation(kind, scenario, temperature, reduction):
+    given = "" if (temperature, reduction) == (2, "sum") else f":temperature={temperature},reduction={reduction}"
+    lab, copies, batch, drawn = at_task(with_gates(f"dgr-distill{given}", scenario), scenario, 2, kind)
+    replayed = earlier_tasks(lab)
+
+    def total(replica, params):
+        x, y = batch.x[replica], batch.y[replica]
+        dreamt = dreams(of(copies["generator"], replica), drawn["dgr-distill dreamt"][replica])
+        soft = soft_targets(lab, replica, of(copies["classifier"], replica), dreamt, replayed, temperature)
+        current = classified(lab, replica, params["classifier"], x, y, [2] * BATCH)
+        replay = distilled(lab, replica, params["classifier"], dreamt, soft, replayed, temperature, reduction)
+        own = generative(params["generator"], x, drawn["dgr-distill noise"][replica])
+        again = generative(params["generator"], dreamt, drawn["dgr-distill noise of replay"][replica])
+        return (current + 2 * replay + own + 2 * again) / 3
+
+    agrees(lab, batch, drawn, total)
+
+
+@pytest.mark.parametrize("use", ["training", "both"])
+@WHERE
+def test_er(kind, scenario, use):
+    lab, _, batch, drawn = at_task(with_gates(f"er:budget=30,use={use}", scenario), scenario, 2, kind)
+    stored = drawn["stored"]
+    data = PROTOCOLS[kind].data
+
+    def total(replica, params):
+        current = classified(lab, replica, params["classifier"], batch.x[replica], batch.y[replica], [2] * BATCH)
+        tasks, y = stored.task[replica].tolist(), stored.y[replica].tolist()
+        for x, unit, task in zip(stored.x[replica], y, tasks, strict=True):
+            # what is replayed is a training sample of an earlier task, under its own label
+            index = next(i for i in range(len(data.train_y)) if torch.equal(lab.inputs(replica, i, task), x))
+            assert unit == target(scenario, task, lab.label(replica, index, task), lab.classes)
+        replay = classified(lab, replica, params["classifier"], stored.x[replica], y, tasks)
+        return current / 3 + replay * 2 / 3
+
+    agrees(lab, batch, drawn, total)
+
+
+def test_er_used_in_execution_only_trains_like_none():
+    lab, _, batch, drawn = at_task("er:budget=30,use=execution", "class", 2)
+
+    def total(replica, params):
+        return classified(lab, replica, params["classifier"], batch.x[replica], batch.y[replica], [2] * BATCH)
+
+    agrees(lab, batch, drawn, total)
+
+
+@pytest.mark.parametrize("method", ["dgr", "dgr-distill"])
+def test_in_the_first_task_the_generator_learns_current_data_alone(method):
+    lab = Lab("split", "class", method, batch=BATCH)
+    lab.train(2)
+    batch, drawn = next(lab.draws(1))
+
+    def total(replica, params):
+        x = batch.x[replica]
+        current = classified(lab, replica, params["classifier"], x, batch.y[replica], [0] * BATCH)
+        return current + generative(params["generator"], x, drawn[f"{method} noise"][replica])
+
+    agrees(lab, batch, drawn, total)
+
+
+@pytest.mark.parametrize("penalty", ["ewc:strength=50", "online-ewc:strength=50,decay=0.9", "si:strength=5"])
+def test_replay_and_a_penalty_add_up(penalty):
+    """Only the data are weighted by 1/K; the penalty keeps its strength."""
+    lab, teacher, batch, drawn = at_task(f"lwf+{penalty}", "class", 2)
+    part = lab.stack.parts[1]
+    memory, replayed = lab.memory(part.name), earlier_tasks(lab)
+    weight = {"ewc": 0.5 * 50, "online-ewc": 0.5 * 0.9 * 50, "si": 5}[part.name]
+    precision = memory["importance" if part.name == "si" else "precision"]
+
+    def total(replica, params):
+        net, x = params["classifier"], batch.x[replica]
+        current = classified(lab, replica, net, x, batch.y[replica], [2] * BATCH)
+        soft = soft_targets(lab, replica, of(teacher["classifier"], replica), x, replayed, 2)
+        replay = distilled(lab, replica, net, x, soft, replayed, 2, "sum")
+        pulls = [precision[n][replica] * (p - memory["anchor"][n][replica]) ** 2 for n, p in net.items()]
+        return current / 3 + replay * 2 / 3 + weight * sum(pull.sum() for pull in pulls)
+
+    agrees(lab, batch, drawn, total)
+
+
+# targets
+
+
+@pytest.mark.parametrize("scenario", [*SCENARIOS, "hidden"])
+def test_soft_targets_are_over_the_units_taught_and_zero_elsewhere(scenario):
+    lab, teacher, batch, drawn = at_task(with_gates("lwf", scenario), scenario, 2)
+    replay = lab.recall(batch, drawn)
+    for replica in range(3):
+        assert replay.task[replica].tolist() == earlier_tasks(lab)
+        assert torch.equal(replay.x[replica], batch.x[replica])
+        expected = soft_targets(lab, replica, of(teacher["classifier"], replica), batch.x[replica], earlier_tasks(lab), 2)
+        for row, probabilities in zip(replay.y[replica], expected, strict=True):
+            assert float(row.sum()) == pytest.approx(1)
+            for unit, value in enumerate(row.tolist()):
+                assert value == pytest.approx(probabilities.get(unit, 0), abs=1e-12)
+                assert (value > 0) == (unit in probabilities)
+
+
+@pytest.mark.parametrize("scenario", [*SCENARIOS, "hidden"])
+def test_hard_targets_are_the_most_likely_of_the_units_taught(scenario):
+    lab, copies, batch, drawn = at_task(with_gates("dgr", scenario), scenario, 2)
+    with torch.no_grad():  # however much the copy would like a unit of the current task, it may not say so
+        teacher = lab.memory("dgr")["teacher"]
+        if scenario in ("task", "class"):
+            teacher["output.shift.bias"][:, 4:] += 100
+            copies["classifier"]["output.shift.bias"][:, 4:] += 100
+    replay = lab.recall(batch, drawn)
+    said = set()
+    for replica in range(3):
+        dreamt = dreams(of(copies["generator"], replica), drawn["dgr dreamt"][replica])
+        assert near(replay.x[replica], dreamt)
+        expected = hard_targets(lab, replica, of(copies["classifier"], replica), dreamt, earlier_tasks(lab))
+        assert replay.y[replica].tolist() == expected
+        said |= set(expected)
+    assert said <= set(range(2 if scenario in ("domain", "hidden") else 4))
+    assert len(said) > 1
+
+
+@pytest.mark.parametrize("batch", [12, 13])
+def test_replays_are_shared_equally_over_the_earlier_tasks(batch):
+    for method in ("lwf", "dgr", "dgr-distill", "er:budget=30"):
+        lab = Lab("split", "task", method, batch=batch).reach(2)
+        for current, drawn in lab.draws(3):
+            tasks = lab.recall(current, drawn).task
+            assert (tasks < 2).all()
+            for row in tasks:
+                counts = torch.bincount(row, minlength=2)
+                assert counts.max() - counts.min() <= 1
+
+
+def test_what_teaches_does_not_learn():
+    """The copies stay what they were at the end of the task before, however long the current one is trained."""
+    for method, copies in (("lwf", ["teacher"]), ("dgr", ["teacher", "generator"]), ("icarl:budget=30", ["teacher"])):
+        lab = Lab("split", "class", method).reach(1)
+        at_the_end = copied(lab.params)
+        lab.train(5)
+        for name in copies:
+            kept = at_the_end["generator" if name == "generator" else "classifier"]
+            assert all(torch.equal(p, lab.memory(method.partition(":")[0])[name][n]) for n, p in kept.items())
+
+
+def test_the_noise_is_standard_normal_and_drawn_apart():
+    lab = Lab("split", "class", "dgr").reach(1)
+    every = [drawn for _, drawn in lab.draws(4)]
+    names = list(every[0])
+    assert len(names) == 3
+    noise = {name: torch.stack([drawn[name] for drawn in every]) for name in names}
+    for name, values in noise.items():
+        assert values.shape == (4, 3, 12, 100)
+        assert abs(float(values.mean())) < 5 / values.numel() ** 0.5
+        assert abs(float(values.std()) - 1) < 5 / (2 * values.numel()) ** 0.5
+        flat = values.flatten(2).flatten(0, 1)
+        assert len({tuple(row[:5].tolist()) for row in flat}) == 12  # each step and replica
+        assert not any(torch.equal(values, other) for n, other in noise.items() if n != name)

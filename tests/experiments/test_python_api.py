@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,6 +167,19 @@ def test_methods_are_written_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -
     assert written(Method(EWC(fisher_samples=None))) == "ewc", "as if it had not been given"
 
 
+def a_record(spec: Any, initial: Any, matrix: Any, metrics: Any) -> Record:
+    return Record(
+        key=run_key(spec),
+        spec=spec,
+        status="finished",
+        initial=initial,
+        matrix=matrix,
+        metrics=metrics,
+        timings={},
+        environment={},
+    )
+
+
 def test_metrics_are_those_of_a_matrix_worked_out_by_hand(split: Split) -> None:
     cell = Cell.of(Split(split.data, 1), SCENARIOS["class"], Method(), Settings.checked(device="cpu"))
     by_hand = {
@@ -176,9 +190,7 @@ def test_metrics_are_those_of_a_matrix_worked_out_by_hand(split: Split) -> None:
     records = []
     for seed, (matrix, initial) in by_hand.items():
         spec = cell.run_spec(seed)
-        records.append(
-            Record(run_key(spec), spec, "finished", initial, matrix, measure(initial, matrix), {}, {}, "2026-01-01")
-        )
+        records.append(a_record(spec, initial, matrix, measure(initial, matrix)))
     metrics = Result(cell, records).to_json()["metrics"]
     expected = {
         "average_accuracy": [(50 + 70 + 100) / 3, 100],
@@ -205,7 +217,7 @@ def test_full_length_runs_are_judged_and_others_are_not() -> None:
             spec = cell.run_spec(seed)
             matrix = [[accuracy] * 5] * 5
             metrics = {"average_accuracy": accuracy}
-            records.append(Record(run_key(spec), spec, "finished", [0.0] * 5, matrix, metrics, {}, {}))
+            records.append(a_record(spec, [0.0] * 5, matrix, metrics))
         document = Result(cell, records).to_json()
         assert document["published"] == {"mean": 19.9, "sem": 0.02, "n": 20}
         return document["verdict"]

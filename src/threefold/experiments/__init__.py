@@ -3,6 +3,7 @@
 from threefold.experiments.cell import Cell, Settings
 from threefold.experiments.result import Result, Summaries
 from threefold.experiments.run import Watcher, run, run_cells
+from threefold.experiments.section import Section
 from threefold.experiments.seeds import parse_seeds
 
-__all__ = ["Cell", "Result", "Settings", "Summaries", "Watcher", "parse_seeds", "run", "run_cells"]
+__all__ = ["Cell", "Result", "Section", "Settings", "Summaries", "Watcher", "parse_seeds", "run", "run_cells"]

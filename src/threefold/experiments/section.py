@@ -1,0 +1,29 @@
+"""What an experiment came to so far: the input of every report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from threefold.experiments.cell import Cell
+from threefold.experiments.result import Result
+
+Kind = Literal["table", "budgets", "grids"]
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """One experiment's results.
+
+    A "table" compares methods in scenarios; "budgets" (figure C.1) draws accuracy over the number of stored samples;
+    "grids" (figures D.1 and D.2) draws accuracy over a hyperparameter.
+    """
+
+    name: str  # for example table4
+    title: str
+    kind: Kind
+    results: Sequence[Result]  # cells with at least one finished run, in the order of the experiment
+    refused: Sequence[tuple[Cell, str]] = ()  # pairs that make no sense, with the reason: the dashes
+    left: int = 0  # runs that are still to be trained
+    selected: str = "oracle"  # how the hyperparameters were chosen
+    notes: Mapping[str, str] = field(default_factory=dict)  # a method, as `written`: a remark on it
+    command: str = ""  # what makes these results

@@ -6,29 +6,84 @@ result = threefold.run("split-mnist", scenario="class", method="offline", seeds=
 result.accuracy.mean, result.accuracy.sem, result.matrix.shape  # per cent, …, (20, 5, 5)
 """
 
-from threefold.data import Dataset, load
-from threefold.errors import ThreefoldError
-from threefold.experiments import Result, run
-from threefold.methods import Method, Offline, Part, hyper, register
-from threefold.protocols import Permuted, Split
-from threefold.results import Store
-from threefold.scenarios import SCENARIOS
-from threefold.version import VERSION as __version__
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from threefold.data import Dataset, load
+    from threefold.errors import ThreefoldError
+    from threefold.experiments.result import Result
+    from threefold.experiments.run import run
+    from threefold.methods import (
+        AGEM,
+        DGR,
+        ER,
+        EWC,
+        SI,
+        DGRDistill,
+        ICaRL,
+        LwF,
+        Method,
+        Offline,
+        OnlineEWC,
+        Part,
+        XdG,
+        hyper,
+        register,
+    )
+    from threefold.protocols import Permuted, Split
+    from threefold.results import Store
+    from threefold.scenarios import SCENARIOS
+    from threefold.version import VERSION as __version__
+
+_HOME = {
+    "threefold.data": ("Dataset", "load"),
+    "threefold.errors": ("ThreefoldError",),
+    "threefold.experiments.result": ("Result",),
+    "threefold.experiments.run": ("run",),
+    "threefold.methods": (
+        *("AGEM", "DGR", "DGRDistill", "ER", "EWC", "ICaRL", "LwF", "Offline", "OnlineEWC", "SI", "XdG"),
+        *("Method", "Part", "hyper", "register"),
+    ),
+    "threefold.protocols": ("Permuted", "Split"),
+    "threefold.results": ("Store",),
+    "threefold.scenarios": ("SCENARIOS",),
+}
 
 __all__ = [
+    "AGEM",
+    "DGR",
+    "ER",
+    "EWC",
     "SCENARIOS",
+    "SI",
+    "DGRDistill",
     "Dataset",
+    "ICaRL",
+    "LwF",
     "Method",
     "Offline",
+    "OnlineEWC",
     "Part",
     "Permuted",
     "Result",
     "Split",
     "Store",
     "ThreefoldError",
+    "XdG",
     "__version__",
     "hyper",
     "load",
     "register",
     "run",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Loaded at first use: the command line's help should not wait for torch."""
+    if name == "__version__":
+        return import_module("threefold.version").VERSION
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'threefold' has no attribute '{name}'")

@@ -146,13 +146,13 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "one class a task": ([*TINY, "--tasks", "4"], ["tasks is 4", "at least 2 classes a task"]),
     "one class in all": (
         ["run", "split", "--data", "one.npz", "--tasks", "1", "--scenario", "class", *SETTINGS],
-        ["Class-IL over 1 task(s) of 1 class(es)", "at least 2 classes"],
+        ["data one have 1 class", "at least 2"],
     ),
     "one class, as many tasks as usual": (
         ["run", "split", "--data", "one.npz", "--scenario", "class", *SETTINGS],
-        ["tasks is 5", "1 classes of one", "one of 1"],
+        ["data one have 1 class", "at least 2"],
     ),
-    "one class, permuted": (["run", "permuted", "--data", "one.npz", *SETTINGS], ["1 class", "at least 2 classes"]),
+    "one class, permuted": (["run", "permuted", "--data", "one.npz", *SETTINGS], ["data one have 1 class", "at least 2"]),
     "task id in Class-IL": (
         [*MNIST, "--scenario", "class", "--task-id-in", "hidden"],
         ["task-id-in is 'hidden'", "Class-IL", "for Task-IL only"],

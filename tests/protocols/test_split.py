@@ -23,7 +23,7 @@ def uneven(classes):
     )
 
 
-DATA = {classes: uneven(classes) for classes in range(1, 13)}
+DATA = {classes: uneven(classes) for classes in range(2, 13)}
 cuts = st.sampled_from([(c, t) for c in DATA for t in range(1, c + 1) if c % t == 0])
 any_seed = st.integers(-(2**70), 2**70)
 
@@ -74,12 +74,17 @@ def test_the_number_of_tasks_does_not_change_the_order_of_classes():
     assert len(orders) == 1
 
 
-@pytest.mark.parametrize(("classes", "tasks"), [(10, 3), (10, 4), (10, 20), (7, 2), (1, 2)])
+@pytest.mark.parametrize(("classes", "tasks"), [(10, 3), (10, 4), (10, 20), (7, 2)])
 def test_tasks_that_do_not_divide_the_classes_are_refused(classes, tasks):
     with pytest.raises(ThreefoldError, match=rf"tasks is {tasks}, which does not divide the {classes} classes") as info:
         Split(DATA[classes], tasks)
     named = {int(n) for n in str(info.value).split("one of ")[1].rstrip(".").split(", ")}
     assert named == {n for n in range(1, classes + 1) if classes % n == 0}
+
+
+def test_data_of_one_class_are_refused():
+    with pytest.raises(ThreefoldError, match="data arrays have 1 class; right would be at least 2"):
+        Split(uneven(1), 1)
 
 
 @pytest.mark.parametrize("tasks", [0, -1])

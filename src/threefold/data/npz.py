@@ -29,7 +29,7 @@ def load_npz(path: Path) -> Dataset:
         raise ThreefoldError(f"data file '{path}' is not a zip archive, or is cut short; save it with numpy.savez.")
     arrays = _read(path)
     try:
-        return Dataset.from_arrays(*arrays, name=path.stem)
+        return Dataset.from_arrays(*arrays, name=path.stem.encode("utf-8", "replace").decode())
     except ThreefoldError as error:
         raise ThreefoldError(f"data file '{path}': {error}") from error
 

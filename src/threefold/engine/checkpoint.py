@@ -20,6 +20,16 @@ def _head(content: bytes | memoryview) -> bytes:
     return f"threefold checkpoint {FORMAT}, sum {crc32(content):08x}\n".encode()
 
 
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 class Checkpoint:
     """One cohort's file. Written whole or not at all; a damaged one is set aside and never half-used."""
 
@@ -51,13 +61,13 @@ class Checkpoint:
         """The last finished task's state; None when there is none that can be used."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)  # better to fail now than after the first task
-            found = self.path.read_bytes() if self.path.exists() else None
+            found = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
         except OSError as error:
             raise ThreefoldError(
                 f"checkpoint '{self.path}' cannot be written or read ({error}); right would be a store elsewhere."
             ) from error
-        if found is None:
-            return None
         size = len(_head(b""))
         with suppress(Exception):  # whatever a file that no version of ours wrote makes of the reader
             if found[:size] == _head(memoryview(found)[size:]):
@@ -70,7 +80,9 @@ class Checkpoint:
 
     def discard(self) -> None:
         """The cohort is done: its file, and what killed processes left of it, may go."""
-        for path in (self.path, *self.path.parent.glob(f"{self.path.stem}.*.tmp")):
-            path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
+        for path in self.path.parent.glob(f"{self.path.stem}.*.tmp"):
+            if not _alive(int(path.suffixes[-2][1:])):
+                path.unlink(missing_ok=True)
         with suppress(OSError):
             self.path.parent.rmdir()  # unless other cohorts have files there

@@ -49,13 +49,13 @@ class Captured:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.number = torch.zeros((), dtype=torch.long, device=stack.device)
         self.draws: Draws | None = None
-        self.memory: list[int] = []
+        self.captured: object = None  # what the graph was captured for
 
     def begin(self, draws: Draws) -> None:
-        memory = [leaf.data_ptr() for leaf in self.stack.tensors()]
-        first = self.stack.task < 2  # the step of the second task is not that of the first: there is a past to protect
-        if first or self.draws is None or memory != self.memory or not self.draws.replaced_by(draws):
-            self.graph, self.draws, self.memory = None, draws, memory
+        later = self.stack.task > 0  # then there is a past to protect: another step
+        wanted = (later, [leaf.data_ptr() for leaf in self.stack.tensors()])
+        if self.draws is None or wanted != self.captured or not self.draws.replaced_by(draws):
+            self.graph, self.draws, self.captured = None, draws, wanted
         self.number.zero_()
 
     def take(self, step: int) -> None:

@@ -108,8 +108,14 @@ def _second_task(
 def _steps(stack: Lockstep) -> tuple[Callable[[], None], Draws]:
     """Takes one step after another, as training does."""
     steps, draws, number = steps_for(stack), Draws(stack, MANY), count()
-    steps.begin(draws)
-    return lambda: steps.take(next(number)), draws
+
+    def step() -> None:
+        place = next(number) % MANY
+        if place == 0:
+            steps.begin(draws)
+        steps.take(place)
+
+    return step, draws
 
 
 def medians(functions: Mapping[str, Callable[[], None]], rounds: int, device: torch.device) -> dict[str, float]:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from threefold.engine import Training
 from threefold.errors import ThreefoldError, unknown
-from threefold.methods import Method, Part, resolve
+from threefold.methods import Method, Part, paper, resolve
 from threefold.methods.part import Setting
 from threefold.protocols import Protocol
 from threefold.results import Published, lookup
@@ -91,6 +91,10 @@ class Cell:
         """Is it trained as in the paper, so that its accuracy may be judged by the published one?"""
         defaults, training = self.protocol.defaults, self.training
         ours = (training.iters, training.batch, training.hidden, self.lr, self.protocol.tasks)
+        for part in self.method.parts:  # options of reading the text may differ, chosen numbers may not
+            chosen = paper.chosen(self.protocol.name, self.scenario.name, part.name)
+            if any(getattr(part, name) != value for name, value in chosen.items()):
+                return False
         return ours == (defaults.iters, defaults.batch, defaults.hidden, defaults.lr, self.protocol.default_tasks)
 
     def refusal(self) -> str | None:

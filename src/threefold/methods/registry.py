@@ -68,6 +68,8 @@ def _part(text: str) -> Part | None:
         key, equals, value = pair.partition("=")
         if not equals:
             raise ThreefoldError(f"method '{text}' has '{pair}'; right would be key=value.")
+        if key in given:
+            raise ThreefoldError(f"method '{text}' gives {key} twice; right would be once.")
         given[key] = value
     return build(name, given)
 

@@ -42,6 +42,8 @@ class Protocol(ABC):
     def __init__(self, data: Dataset, tasks: int | None = None) -> None:
         self.data = data
         self.tasks = self.default_tasks if tasks is None else tasks
+        if data.classes < 2:
+            raise ThreefoldError(f"data {data.name} have 1 class; right would be at least 2 to tell apart.")
         if self.tasks < 1:
             raise ThreefoldError(f"tasks is {self.tasks}, but a protocol needs at least 1 task.")
 

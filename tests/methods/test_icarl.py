@@ -1,0 +1,129 @@
+"""iCaRL's loss against equations 16 and 17, and the data it is trained on (section A.4.1)."""
+
+import math
+
+import pytest
+import torch
+from method_lab import CLOSE, Lab, competing, copied, gradient, logits, near, of
+
+from threefold.methods import ICaRL
+
+BATCH = 13
+
+
+def at_task(method, task, kind="split"):
+    """A cohort in the middle of a task, and the copy of its networks from the end of the task before."""
+    lab = Lab(kind, "class", method, batch=BATCH).reach(task - 1)
+    lab.train()
+    teacher = copied(lab.params["classifier"])
+    lab.finish()
+    lab.stack.reach(task)
+    lab.train(2)
+    return lab, teacher, *next(lab.draws(1))
+
+
+def sigmoid(value):
+    return 1 / (1 + math.exp(-value))
+
+
+def by_hand(lab, params, teacher, x, y, temperature):
+    """−Σ_c ȳ_c log p_c + (1 − ȳ_c) log(1 − p_c), averaged over samples: one class of one sample at a time."""
+    old = competing("class", 0, lab.task, lab.classes)
+    so_far = competing("class", 0, lab.task + 1, lab.classes)
+    total = 0
+    for row, unit in zip(x, y.tolist(), strict=True):
+        scores, before = logits(params, row), logits(teacher, row).tolist()
+        for c in so_far:
+            wanted = sigmoid(before[c] / temperature) if c in old else float(c == unit)
+            chance = 1 / (1 + torch.exp(-scores[c]))
+            total = total - (wanted * torch.log(chance) + (1 - wanted) * torch.log(1 - chance))
+    return total / len(y)
+
+
+@pytest.mark.parametrize("kind", ["split", "permuted"])
+@pytest.mark.parametrize(("task", "temperature"), [(1, 1), (2, 1), (2, 2)])
+def test_the_loss_is_the_equation(kind, task, temperature):
+    """The temperature is that of the targets; what is matched to them has none."""
+    method = "icarl:budget=30" if temperature == 1 else f"icarl:budget=30,temperature={temperature}"
+    lab, teacher, batch, drawn = at_task(method, task, kind)
+    loss, grads = lab.gradients(batch, drawn)
+    mixed = 0
+    for replica in range(3):
+        x, y = batch.x[replica], batch.y[replica]
+        expected, slopes = gradient(
+            lambda p, replica=replica, x=x, y=y: by_hand(lab, p, of(teacher, replica), x, y, temperature),
+            of(lab.params["classifier"], replica),
+        )
+        assert abs(loss[replica] - expected) < CLOSE
+        assert near(of(grads["classifier"], replica), slopes)
+        mixed += int((batch.task[replica] < task).sum())
+    assert mixed > 0  # stored samples were among them: their targets are soft on their own class too
+
+
+def test_the_first_task_is_binary_classification():
+    lab = Lab("split", "class", "icarl:budget=30", batch=BATCH)
+    lab.train(2)
+    batch, drawn = next(lab.draws(1))
+    loss, _ = lab.gradients(batch, drawn)
+    for replica in range(3):
+        params = of(lab.params["classifier"], replica)
+        expected = by_hand(lab, params, params, batch.x[replica], batch.y[replica], 1)
+        assert abs(loss[replica] - expected) < CLOSE
+
+
+def test_temperatures_may_differ_in_a_cohort():
+    temperatures = [0.5, 1, 4]
+    lab, teacher, batch, drawn = at_task([f"icarl:budget=30,temperature={t}" for t in temperatures], 2)
+    loss, _ = lab.gradients(batch, drawn)
+    for replica, temperature in enumerate(temperatures):
+        params = of(lab.params["classifier"], replica)
+        expected = by_hand(lab, params, of(teacher, replica), batch.x[replica], batch.y[replica], temperature)
+        assert abs(loss[replica] - expected) < CLOSE
+
+
+def test_units_of_classes_to_come_do_not_learn():
+    lab = Lab("split", "class", "icarl:budget=30")
+    first = copied(lab.params["classifier"])
+    lab.reach(1)
+    lab.train()
+    for name in ("output.weighted.weight", "output.shift.bias"):
+        assert torch.equal(lab.params["classifier"][name][:, 4:], first[name][:, 4:])
+        assert (lab.params["classifier"][name][:, :4] != first[name][:, :4]).any()
+
+
+@pytest.mark.parametrize("kind", ["split", "permuted"])
+def test_the_pool_is_the_tasks_data_and_all_that_is_stored(kind):
+    """In one pass over the pool every one of its samples comes once, but for the last that make no whole batch."""
+    lab = Lab(kind, "class", ["icarl:budget=30", "icarl:budget=12", "icarl:budget=50"], batch=5).reach(2)
+    memory, part = lab.memory("icarl"), ICaRL(budget=30)
+    for replica, sequence in enumerate(lab.sequences):
+        own = of(memory, replica)
+        stored = [
+            (place // lab.classes, int(index))
+            for place in range(2 * lab.classes)
+            for index in own["stored"][place, : int(own["count"][place])]
+        ]
+        whole = {(2, int(index)) for index in sequence[2].train} | set(stored)
+        assert len(whole) == len(sequence[2].train) + len(stored)
+        pool = [(task, int(index)) for task, indices in part.pool(sequence, 2, own) for index in indices]
+        assert set(pool) == whole
+        assert len(pool) == len(whole)
+        steps = len(whole) // 5
+        drawn = [batch for batch, _ in lab.draws(steps)]
+        if replica == 0:
+            assert len(drawn) == steps
+    # what reaches the steps: only that, as samples of their own tasks
+    for replica, sequence in enumerate(lab.sequences):
+        own = of(memory, replica)
+        stored = [int(i) for place in range(2 * lab.classes) for i in own["stored"][place, : int(own["count"][place])]]
+        size = len(sequence[2].train) + len(stored)
+        rows = [(b.task[replica].tolist(), b.x[replica]) for b, _ in lab.draws(size // 5)]
+        tasks = [task for row, _ in rows for task in row]
+        earlier = sum(task < 2 for task in tasks)
+        assert len(stored) - 5 < earlier <= len(stored)
+
+
+def test_it_needs_no_replay_of_its_own():
+    lab = Lab("split", "class", "icarl:budget=30").reach(1)
+    _, drawn = next(lab.draws(1))
+    assert not drawn

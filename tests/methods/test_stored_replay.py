@@ -1,0 +1,62 @@
+"""Replay of stored data: which samples reach the steps of ER and A-GEM (appendix C)."""
+
+import pytest
+import torch
+from method_lab import SCENARIOS, Lab, of
+
+from threefold.engine.draws import Draws
+
+
+def held(memory):
+    """Which samples one network stores, by place: a class of a task."""
+    return [row[:count].tolist() for row, count in zip(memory["stored"], memory["count"].tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("method", ["er:budget={}", "er:budget={},use=both", "a-gem:budget={}"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_only_what_is_stored_comes_back_as_often_from_each_earlier_task(scenario, method):
+    batch = 12
+    lab = Lab("split", scenario, [method.format(b) for b in (20, 7, 61)], batch=batch)
+    name = lab.stack.parts[0].name
+    assert not Draws(lab.stack, 3).samples  # in the first task there is nothing to replay
+    for task in (1, 2):
+        lab.reach(task)
+        draws = Draws(lab.stack, 40)
+        (samples,) = draws.samples.values()
+        for replica in range(3):
+            stored = held(of(lab.memory(name), replica))
+            indices, tasks = samples.indices[replica], samples.task[replica]
+            assert indices.shape == tasks.shape == (40, batch)
+            for earlier in range(task):
+                places = stored[earlier * lab.classes : (earlier + 1) * lab.classes]
+                own = {index for place in places for index in place}
+                drawn = indices[tasks == earlier].tolist()
+                assert set(drawn) <= own
+                assert len(set(drawn)) > 0.9 * len(own) - 1  # 240 draws or more: all that is stored gets its turn
+                assert ((tasks == earlier).sum(1) == batch // task).all()
+
+
+def test_classes_of_a_task_come_back_alike():
+    lab = Lab("split", "class", "er:budget=24", batch=12).reach(2)
+    samples = Draws(lab.stack, 200).samples["stored"]
+    for replica in range(3):
+        stored = held(of(lab.memory("er"), replica))
+        counts = [sum(int((samples.indices[replica] == i).sum()) for i in place) for place in stored]
+        assert sum(counts) == 2400
+        for count in counts:  # binomial: 1200 draws of one half each
+            assert abs(count - 600) < 5 * (1200 / 4) ** 0.5
+
+
+@pytest.mark.parametrize("method", ["er:budget=20,use=execution", "icarl:budget=20"])
+def test_who_does_not_replay_draws_nothing_more(method):
+    lab = Lab("split", "class", method).reach(1)
+    assert not Draws(lab.stack, 3).samples
+
+
+def test_draws_differ_between_steps_tasks_and_seeds():
+    lab = Lab("split", "class", "er:budget=60").reach(1)
+    first = Draws(lab.stack, 5).samples["stored"].indices
+    again = Draws(lab.stack, 5).samples["stored"].indices
+    assert torch.equal(first, again)  # addressed, not consumed
+    rows = {tuple(row.tolist()) for row in first.flatten(0, 1)}
+    assert len(rows) == 15

@@ -152,7 +152,10 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
         ["run", "split", "--data", "one.npz", "--scenario", "class", *SETTINGS],
         ["data one have 1 class", "at least 2"],
     ),
-    "one class, permuted": (["run", "permuted", "--data", "one.npz", *SETTINGS], ["data one have 1 class", "at least 2"]),
+    "one class, permuted": (
+        ["run", "permuted", "--data", "one.npz", *SETTINGS],
+        ["data one have 1 class", "at least 2"],
+    ),
     "task id in Class-IL": (
         [*MNIST, "--scenario", "class", "--task-id-in", "hidden"],
         ["task-id-in is 'hidden'", "Class-IL", "for Task-IL only"],
@@ -240,10 +243,10 @@ def test_what_does_not_fit_into_memory_is_one_sentence(lab: Path, cli: Cli, monk
     def full(*_: object, **__: object) -> None:
         raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(sys.modules["threefold.experiments.run"], "train", full)
-    sentence = one_sentence(cli(*TINY, "--scenario", "class", "--seeds", "3"))
-    assert "split-tiny Class-IL none does not fit into memory (3 networks, hidden 8, batch 16)" in sentence
-    assert "right would be fewer seeds at once" in sentence
+    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train", full)
+    sentence = one_sentence(cli(*TINY, "--scenario", "class", "--seeds", "1"))
+    assert "split-tiny Class-IL none does not fit into memory (hidden 8, batch 16)" in sentence
+    assert "right would be smaller numbers" in sentence
 
 
 def test_an_error_of_our_own_keeps_its_traceback(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,6 +255,6 @@ def test_an_error_of_our_own_keeps_its_traceback(lab: Path, cli: Cli, monkeypatc
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(sys.modules["threefold.experiments.run"], "train", broken)
+    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train", broken)
     with pytest.raises(ZeroDivisionError):
         cli(*TINY)

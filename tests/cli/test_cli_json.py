@@ -41,7 +41,7 @@ def chooser(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The seeds of each cohort that was trained."""
-    module = sys.modules["threefold.experiments.run"]
+    module = sys.modules["threefold.experiments.execute"]
     real, cohorts = module.train, []
 
     def spy(protocol: object, scenario: object, methods: object, seeds: Sequence[int], *rest: object) -> object:
@@ -109,7 +109,7 @@ def test_a_second_run_trains_nothing_and_prints_the_same_bytes(
     def untouched(*_: object, **__: object) -> None:
         raise AssertionError("a run that is in the store was trained again")
 
-    monkeypatch.setattr(sys.modules["threefold.experiments.run"], "train", untouched)
+    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train", untouched)
     assert cli(*RUN, "--seeds", "2") == first
     assert document(cli(*RUN, "--seeds", "2,1"))["results"][0]["spec"]["seeds"] == [2, 1]
 
@@ -200,7 +200,7 @@ def test_a_damaged_checkpoint_is_named_set_aside_and_not_used(lab: Path, cli: Cl
         raise Killed
 
     fresh = cli(*RUN, "--scenario", "class", "--seeds", "2", "--store", "fresh.db")
-    module = sys.modules["threefold.experiments.run"]
+    module = sys.modules["threefold.experiments.execute"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_record", killed)
         with pytest.raises(Killed):

@@ -12,7 +12,7 @@ from tiny_lab import Ended, Terminal
 from threefold import Dataset, Method, Split, ThreefoldError
 from threefold.cli.progress import Bars, fetching
 from threefold.engine import Progress
-from threefold.experiments import Cell, Settings
+from threefold.experiments import Cell, Cohort, Run, Settings
 from threefold.scenarios import SCENARIOS
 
 Cli = Callable[..., Ended]
@@ -41,12 +41,12 @@ def test_a_new_cohort_does_not_begin_with_the_note_of_the_last() -> None:
     cell = Cell.of(split, SCENARIOS["class"], Method(), Settings.checked(device="cpu"))
     bars = Bars(2)
     current = bars.bars.tasks[bars.current]
-    bars.cohort(cell, [1, 2])
+    bars.cohort(Cohort((Run(cell, 1), Run(cell, 2))))
     bars.progress(Progress(step=30, steps=40, task=1, tasks=2, accuracy=55.5))
     assert current.fields["note"].startswith("task 2/2")
     assert current.fields["note"].endswith(" · 55.5% so far")
     assert (current.completed, current.total) == (30, 40)
-    bars.cohort(cell, [3])
+    bars.cohort(Cohort((Run(cell, 3),)))
     assert (current.fields["note"], current.completed) == ("", 0)
     assert current.description == "Class-IL none ×1"
 

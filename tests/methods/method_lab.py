@@ -14,7 +14,7 @@ from threefold.engine.draws import Draws
 from threefold.engine.lockstep import Lockstep
 from threefold.engine.material import Material
 from threefold.methods import Method, parse
-from threefold.methods.part import Setting
+from threefold.methods.part import Batch, Setting
 from threefold.protocols import Permuted, Split
 from threefold.scenarios import Outputs, find
 
@@ -147,6 +147,12 @@ class Lab:
     def label(self, replica, index, task):
         """The label of a training sample within its task."""
         return self.sequences[replica][task].classes.index(int(self.protocol.data.train_y[index]))
+
+
+def stored_in(drawn):
+    """The one batch of stored samples among a step's draws."""
+    (stored,) = (value for value in drawn.values() if isinstance(value, Batch))
+    return stored
 
 
 def copied(tree):

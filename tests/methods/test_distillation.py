@@ -22,7 +22,7 @@ def sums(scores, soft, units, temperature):
 
 
 def case(scenario, seen=3, samples=7, seed=0):
-    """Logits, soft targets over the units of earlier tasks (zero for all others), and the active units of each sample."""
+    """Logits, soft targets over the units of earlier tasks (zero for all others), and each sample's active units."""
     source = torch.Generator().manual_seed(seed)
     units = UNITS[scenario]
     scores = torch.randn(samples, units, generator=source) * 3

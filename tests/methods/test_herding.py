@@ -35,7 +35,9 @@ def argmin_by_the_paper(found, count):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 14), min_size=1, max_size=4), st.integers(1, 6), st.booleans())
+@given(
+    st.integers(0, 2**32 - 1), st.lists(st.integers(1, 14), min_size=1, max_size=4), st.integers(1, 6), st.booleans()
+)
 def test_herding_is_the_papers_argmin(seed, sizes, dimensions, rectified):
     """Classes of different size side by side; what is only padding may hold anything."""
     rng = np.random.default_rng(seed)
@@ -188,6 +190,7 @@ def test_random_selection_stores_random_samples_of_each_class(method):
 
 def test_random_selection_depends_on_the_seed_alone():
     """Not on the weights, nor on who trains beside it; and every sample can be chosen, in any place."""
+
     def stored(seeds, steps):
         lab = Lab("few", "domain", "er:selection=random,budget=6", seeds=seeds)
         lab.train(steps)
@@ -268,7 +271,9 @@ EXECUTED = [
 @pytest.mark.parametrize("unit_length", [True, False])
 @pytest.mark.parametrize(("scenario", "method"), EXECUTED)
 def test_the_nearest_class_mean_wins(scenario, method, unit_length):
-    lab = Lab("few", scenario, method.replace("budget=20", f"budget=20,unit_length={unit_length}")).reach(1)
+    """Budgets and classes of different size side by side: what fills up a row is nobody's exemplar."""
+    methods = [method.replace("budget=20", f"budget={b},unit_length={unit_length}") for b in (20, 7, 61)]
+    lab = Lab("few", scenario, methods).reach(1)
     lab.train()
     lab.finish()
     differs, outputs = 0, lab.stack.setting.outputs

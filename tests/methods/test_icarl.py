@@ -6,7 +6,7 @@ import pytest
 import torch
 from method_lab import CLOSE, Lab, competing, copied, gradient, logits, near, of
 
-from threefold.methods import ICaRL
+from threefold.engine.draws import Draws
 
 BATCH = 13
 
@@ -93,34 +93,25 @@ def test_units_of_classes_to_come_do_not_learn():
 
 @pytest.mark.parametrize("kind", ["split", "permuted"])
 def test_the_pool_is_the_tasks_data_and_all_that_is_stored(kind):
-    """In one pass over the pool every one of its samples comes once, but for the last that make no whole batch."""
-    lab = Lab(kind, "class", ["icarl:budget=30", "icarl:budget=12", "icarl:budget=50"], batch=5).reach(2)
-    memory, part = lab.memory("icarl"), ICaRL(budget=30)
+    """In one pass every sample comes once, as one of its own task, but for the last that make no whole batch."""
+    batch = 5
+    lab = Lab(kind, "class", ["icarl:budget=30", "icarl:budget=12", "icarl:budget=50"], batch=batch).reach(2)
+    drawn = Draws(lab.stack, 60).current
     for replica, sequence in enumerate(lab.sequences):
-        own = of(memory, replica)
-        stored = [
-            (place // lab.classes, int(index))
-            for place in range(2 * lab.classes)
-            for index in own["stored"][place, : int(own["count"][place])]
-        ]
-        whole = {(2, int(index)) for index in sequence[2].train} | set(stored)
-        assert len(whole) == len(sequence[2].train) + len(stored)
-        pool = [(task, int(index)) for task, indices in part.pool(sequence, 2, own) for index in indices]
-        assert set(pool) == whole
-        assert len(pool) == len(whole)
-        steps = len(whole) // 5
-        drawn = [batch for batch, _ in lab.draws(steps)]
-        if replica == 0:
-            assert len(drawn) == steps
-    # what reaches the steps: only that, as samples of their own tasks
-    for replica, sequence in enumerate(lab.sequences):
-        own = of(memory, replica)
-        stored = [int(i) for place in range(2 * lab.classes) for i in own["stored"][place, : int(own["count"][place])]]
-        size = len(sequence[2].train) + len(stored)
-        rows = [(b.task[replica].tolist(), b.x[replica]) for b, _ in lab.draws(size // 5)]
-        tasks = [task for row, _ in rows for task in row]
-        earlier = sum(task < 2 for task in tasks)
-        assert len(stored) - 5 < earlier <= len(stored)
+        own = of(lab.memory("icarl"), replica)
+        pool = {(2, index) for index in sequence[2].train.tolist()}
+        for place, count in enumerate(own["count"].tolist()):
+            pool |= {(place // lab.classes, index) for index in own["stored"][place, :count].tolist()}
+        assert len(pool) == len(sequence[2].train) + int(own["count"].sum())
+        whole = len(pool) // batch
+        assert 10 < whole < 60
+        pairs = list(
+            zip(drawn.task[replica].flatten().tolist(), drawn.indices[replica].flatten().tolist(), strict=True)
+        )
+        assert set(pairs) <= pool
+        one_pass = pairs[: whole * batch]
+        assert len(set(one_pass)) == len(one_pass) > len(pool) - batch
+        assert {task for task, _ in one_pass} == {0, 1, 2}
 
 
 def test_it_needs_no_replay_of_its_own():

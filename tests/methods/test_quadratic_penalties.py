@@ -29,7 +29,9 @@ SIZE = 5
 numbers = st.floats(-3, 3, allow_subnormal=False)
 importances = st.one_of(st.just(0.0), st.floats(1e-8, 1e4))
 tasks = st.lists(
-    st.tuples(*[st.lists(kind, min_size=SIZE, max_size=SIZE) for kind in (importances, numbers)]), min_size=3, max_size=6
+    st.tuples(*[st.lists(kind, min_size=SIZE, max_size=SIZE) for kind in (importances, numbers)]),
+    min_size=3,
+    max_size=6,
 )
 
 
@@ -42,7 +44,9 @@ def absorbed(pairs):
 
 def summed(theta, pairs):
     """Σ_k ½ Σ_i F_i^(k) (θ_i − θ̂_i^(k))² and its gradient, one number at a time."""
-    loss = sum(0.5 * f * (t - a) ** 2 for fisher, anchor in pairs for f, t, a in zip(fisher, theta, anchor, strict=True))
+    loss = sum(
+        0.5 * f * (t - a) ** 2 for fisher, anchor in pairs for f, t, a in zip(fisher, theta, anchor, strict=True)
+    )
     grad = [sum(fisher[i] * (theta[i] - anchor[i]) for fisher, anchor in pairs) for i in range(SIZE)]
     return loss, torch.tensor(grad)
 

@@ -19,9 +19,13 @@ from method_lab import (
     logits,
     near,
     of,
+    stored_in,
     target,
+    tiny_data,
 )
 from torch.nn.functional import binary_cross_entropy
+
+from threefold.protocols import Split
 
 BATCH = 13  # not a multiple of the earlier tasks
 
@@ -98,7 +102,9 @@ def dreams(generator, z):
 
 def generative(params, x, noise):
     """Reconstruction and latent term of the VAE (equations 12 to 14), per pixel, averaged over samples."""
-    mean, log_variance = (mlp(params, x, "encoder.layers.0", "encoder.layers.1", out) for out in ("mean", "log_variance"))
+    mean, log_variance = (
+        mlp(params, x, "encoder.layers.0", "encoder.layers.1", out) for out in ("mean", "log_variance")
+    )
     sigma = torch.exp(0.5 * log_variance)
     decoded = dreams(params, mean + sigma * noise)
     recon = binary_cross_entropy(decoded, x, reduction="sum")
@@ -193,7 +199,7 @@ def test_dgr_with_distillation(kind, scenario, temperature, reduction):
 @WHERE
 def test_er(kind, scenario, use):
     lab, _, batch, drawn = at_task(with_gates(f"er:budget=30,use={use}", scenario), scenario, 2, kind)
-    stored = drawn["stored"]
+    stored = stored_in(drawn)
     data = PROTOCOLS[kind].data
 
     def total(replica, params):
@@ -252,6 +258,22 @@ def test_replay_and_a_penalty_add_up(penalty):
     agrees(lab, batch, drawn, total)
 
 
+def test_two_replays_share_the_weight_of_replay():
+    """Current data keep 1/K; what is left is divided equally."""
+    lab, teacher, batch, drawn = at_task("lwf+er:budget=30", "class", 2)
+    stored, replayed = stored_in(drawn), earlier_tasks(lab)
+
+    def total(replica, params):
+        net, x = params["classifier"], batch.x[replica]
+        current = classified(lab, replica, net, x, batch.y[replica], [2] * BATCH)
+        soft = soft_targets(lab, replica, of(teacher["classifier"], replica), x, replayed, 2)
+        dreamt = distilled(lab, replica, net, x, soft, replayed, 2, "sum")
+        kept = classified(lab, replica, net, stored.x[replica], stored.y[replica], stored.task[replica].tolist())
+        return current / 3 + dreamt / 3 + kept / 3
+
+    agrees(lab, batch, drawn, total)
+
+
 # targets
 
 
@@ -262,7 +284,9 @@ def test_soft_targets_are_over_the_units_taught_and_zero_elsewhere(scenario):
     for replica in range(3):
         assert replay.task[replica].tolist() == earlier_tasks(lab)
         assert torch.equal(replay.x[replica], batch.x[replica])
-        expected = soft_targets(lab, replica, of(teacher["classifier"], replica), batch.x[replica], earlier_tasks(lab), 2)
+        expected = soft_targets(
+            lab, replica, of(teacher["classifier"], replica), batch.x[replica], earlier_tasks(lab), 2
+        )
         for row, probabilities in zip(replay.y[replica], expected, strict=True):
             assert float(row.sum()) == pytest.approx(1)
             for unit, value in enumerate(row.tolist()):
@@ -300,6 +324,14 @@ def test_replays_are_shared_equally_over_the_earlier_tasks(batch):
             for row in tasks:
                 counts = torch.bincount(row, minlength=2)
                 assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize("method", ["lwf", "dgr", "er:budget=16"])
+def test_no_earlier_task_is_left_out_where_a_batch_is_smaller(method):
+    """Three earlier tasks and two samples a step: each task has its turn within a few steps."""
+    lab = Lab(Split(tiny_data(classes=8, base=6, more=1), 4), "task", method, batch=2).reach(3)
+    replayed = {int(t) for batch, drawn in lab.draws(6) for t in lab.recall(batch, drawn).task.flatten()}
+    assert replayed == {0, 1, 2}
 
 
 def test_what_teaches_does_not_learn():

@@ -38,7 +38,7 @@ def test_only_what_is_stored_comes_back_as_often_from_each_earlier_task(scenario
 
 def test_classes_of_a_task_come_back_alike():
     lab = Lab("split", "class", "er:budget=24", batch=12).reach(2)
-    samples = Draws(lab.stack, 200).samples["stored"]
+    (samples,) = Draws(lab.stack, 200).samples.values()
     for replica in range(3):
         stored = held(of(lab.memory("er"), replica))
         counts = [sum(int((samples.indices[replica] == i).sum()) for i in place) for place in stored]
@@ -55,8 +55,19 @@ def test_who_does_not_replay_draws_nothing_more(method):
 
 def test_draws_differ_between_steps_tasks_and_seeds():
     lab = Lab("split", "class", "er:budget=60").reach(1)
-    first = Draws(lab.stack, 5).samples["stored"].indices
-    again = Draws(lab.stack, 5).samples["stored"].indices
-    assert torch.equal(first, again)  # addressed, not consumed
-    rows = {tuple(row.tolist()) for row in first.flatten(0, 1)}
+    (first,), (again,) = (Draws(lab.stack, 5).samples.values() for _ in range(2))
+    assert torch.equal(first.indices, again.indices)  # addressed, not consumed
+    rows = {tuple(row.tolist()) for row in first.indices.flatten(0, 1)}
     assert len(rows) == 15
+
+
+def test_two_memories_replay_each_its_own():
+    """ER with few samples beside A-GEM with many: what ER replays is what ER stores."""
+    lab = Lab("split", "class", "er:budget=6+a-gem:budget=90").reach(2)
+    for batch, drawn in lab.draws(10):
+        replay = lab.recall(batch, drawn)
+        for replica in range(3):
+            stored = {index for place in held(of(lab.memory("er"), replica)) for index in place}
+            known = torch.stack([lab.inputs(replica, index, 0) for index in sorted(stored)])
+            for x in replay.x[replica]:
+                assert (known == x).all(1).any()

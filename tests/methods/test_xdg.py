@@ -58,6 +58,16 @@ def test_a_share_of_k_in_n_units_gates_k(case):
     assert gated(units / hidden, hidden) == [[units] * 3] * 2
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.floats(0, 1, exclude_max=True), st.integers(1, 500))
+def test_a_share_below_one_leaves_a_unit_open(share, hidden):
+    """A layer with every gate closed computes nothing: 0.95 of 8 units is 7."""
+    for counts in gated(share, hidden):
+        assert len(set(counts)) == 1
+        assert counts[0] < hidden
+        assert abs(counts[0] - share * hidden) <= 1
+
+
 def test_gates_are_drawn_for_each_task_replica_and_layer():
     first, second = tables(0.5, seeds=range(8))
     rows = [tuple(row.tolist()) for gates in (first, second) for row in gates.flatten(0, 1)]
@@ -147,7 +157,7 @@ def test_at_test_time_every_task_is_seen_through_its_own_gates(kind, scenario, g
     lab = Lab(kind, scenario, f"xdg:share=0.5,gate_on={gate_on}", hidden=12).reach(2)
     outputs, differs = lab.stack.setting.outputs, 0
     source = torch.Generator().manual_seed(0)
-    x = torch.rand(3, 30, lab.stack.setting.inputs, generator=source)
+    x = 5 * torch.randn(3, 30, lab.stack.setting.inputs, generator=source)
     for task in range(3):
         with torch.no_grad():
             predicted = lab.stack.predict(x, torch.tensor(task), outputs.at_test(task, 3))

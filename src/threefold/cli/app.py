@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from threefold.cli import bench, data, listing, run, usage
+from threefold.cli import bench, data, experiments, listing, reports, run, usage
 from threefold.errors import ThreefoldError
 
 INTERRUPTED = 130
@@ -19,6 +19,11 @@ app = typer.Typer(
     help="Continual learning, measured in three scenarios: Task-IL, Domain-IL and Class-IL.",
 )
 app.command("run")(run.run)
+app.command("reproduce")(experiments.reproduce)
+app.command("experiment")(experiments.experiment)
+app.command("report")(reports.report)
+app.command("status")(reports.status)
+app.command("merge")(reports.merge)
 app.command("list")(listing.listing)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")

@@ -1,7 +1,7 @@
 """Progress bars on stderr; nothing where stderr is no terminal."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -19,7 +19,7 @@ from rich.progress import (
 
 from threefold.data import Report
 from threefold.engine import Progress as Stand
-from threefold.experiments import Cell, Result, Watcher
+from threefold.experiments import Cohort, Result, Watcher
 from threefold.report.terminal import ours
 
 
@@ -49,8 +49,9 @@ class Bars(Watcher):
     ) -> None:
         self.bars.stop()
 
-    def cohort(self, cell: Cell, seeds: Sequence[int]) -> None:
-        name = f"{cell.scenario.title} {cell.method.name} ×{len(seeds)}"
+    def cohort(self, cohort: Cohort) -> None:
+        cell = cohort.cell
+        name = f"{cell.scenario.title} {cell.method.name} ×{len(cohort.runs)}"
         self.bars.reset(self.current, description=name, visible=True, note="")
 
     def progress(self, progress: Stand) -> None:

@@ -44,8 +44,10 @@ def run(
     from threefold.data import names as datasets
     from threefold.errors import ThreefoldError, unknown
     from threefold.experiments import Cell, Settings, parse_seeds, run_cells
+    from threefold.experiments.ask import Asked
     from threefold.experiments.cell import written
     from threefold.methods import METHODS, parse
+    from threefold.results import Store
 
     # everything that needs no data is checked before any is fetched
     kind, named = protocols.find(protocol)
@@ -68,8 +70,14 @@ def run(
     allowed = [cell for cell, reason in answers if not reason]
     if not allowed:
         raise ThreefoldError(refused[0][1])
+    cell = allowed[0]
+    name = f"{cut.title}, {cell.training.iters} iterations"
     with Bars(len(allowed)) as bars:
         results = run_cells(allowed, chosen, store, bars)
+    with Store(store) as opened:
+        Asked(f"run {name}", name, chosen, allowed, refused, command=shlex.join(["threefold", *sys.argv[1:]])).add(
+            opened
+        )
     if as_json:
         print(json.dumps(_document(results, refused), indent=2, allow_nan=False))
     else:

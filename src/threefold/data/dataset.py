@@ -1,6 +1,7 @@
 """A dataset: training and test samples as tensors in memory."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from math import prod
 from typing import Any, Self
@@ -43,6 +44,11 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """The shape of one sample."""
         return tuple(self.train_x.shape[1:])
+
+    @cached_property
+    def in_unit_interval(self) -> bool:
+        """Are all inputs in [0, 1]?"""
+        return all(bool((x.amin() >= 0) & (x.amax() <= 1)) for x in (self.train_x, self.test_x))
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.shape))

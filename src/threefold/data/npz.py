@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from threefold.data.catalog import CATALOG
 from threefold.data.dataset import Dataset
 from threefold.errors import ThreefoldError
 
@@ -29,7 +30,8 @@ def load_npz(path: Path) -> Dataset:
         raise ThreefoldError(f"data file '{path}' is not a zip archive, or is cut short; save it with numpy.savez.")
     arrays = _read(path)
     try:
-        return Dataset.from_arrays(*arrays, name=path.stem.encode("utf-8", "replace").decode())
+        name = path.name if path.stem in CATALOG else path.stem  # what is called mnist.npz need not be MNIST
+        return Dataset.from_arrays(*arrays, name=name.encode("utf-8", "replace").decode())
     except ThreefoldError as error:
         raise ThreefoldError(f"data file '{path}': {error}") from error
 

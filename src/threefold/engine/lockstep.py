@@ -196,9 +196,15 @@ class Lockstep:
 
     def consolidate(self) -> None:
         """A task is finished: every part takes it into its memory."""
+        live = {leaf.data_ptr() for leaf in tree_leaves(self.params)}
+
+        def apart(leaf: Tensor) -> Tensor:
+            """A memory of parameters must not change with them."""
+            return leaf.clone() if leaf.data_ptr() in live else leaf
+
         for part in self.parts:
             memory = self.memory[part.name]
-            self.memory[part.name] = kept(memory, part.consolidate(self, memory, self.task))
+            self.memory[part.name] = kept(memory, tree_map(apart, part.consolidate(self, memory, self.task)))
 
     def keepsakes(self) -> dict[str, Tensor]:
         """What the parts want kept of the task just finished."""

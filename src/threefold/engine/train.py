@@ -70,7 +70,8 @@ def train(
     device = torch.device(training.device)
     outputs = Outputs(scenario, protocol.tasks, protocol.classes_per_task)
     material = Material(protocol, outputs, seeds, training.batch, device)
-    setting = Setting(outputs, material.train_x.shape[1], training.hidden, training.batch)
+    inputs = material.train_x.shape[1]
+    setting = Setting(outputs, inputs, training.hidden, training.batch, protocol.data.in_unit_interval)
     with torch.no_grad(), _precision(training.precision):
         stack = Lockstep(methods, seeds, setting, material, lr, device)
         steps = steps_for(stack)

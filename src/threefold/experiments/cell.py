@@ -1,18 +1,26 @@
 """A cell of a table: a protocol, a scenario and a method, trained in one way. A cell and a seed make a run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from functools import cache
+from hashlib import sha256
+from inspect import getsource
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from threefold.engine import Training
 from threefold.errors import ThreefoldError, unknown
-from threefold.methods import Method, Part, paper, resolve
+from threefold.methods import METHODS, Method, Part, paper, resolve
 from threefold.methods.part import Setting
+from threefold.methods.registry import split_parts
+from threefold.nets import MLP
 from threefold.protocols import Protocol
+from threefold.protocols import find as find_protocol
 from threefold.results import Published, lookup
 from threefold.scenarios import Outputs, Scenario, TaskIdIn
+from threefold.scenarios import find as find_scenario
 
 
 class Settings(BaseModel):
@@ -97,13 +105,24 @@ class Cell:
                 return False
         return ours == (defaults.iters, defaults.batch, defaults.hidden, defaults.lr, self.protocol.default_tasks)
 
+    @property
+    def inputs(self) -> int:
+        return self.protocol.inputs(self.protocol.data.test_x[:1]).shape[1]
+
+    @property
+    def setting(self) -> Setting:
+        """What the method may know before training."""
+        outputs = Outputs(self.scenario, self.protocol.tasks, self.protocol.classes_per_task)
+        return Setting(
+            outputs, self.inputs, self.training.hidden, self.training.batch, self.protocol.data.in_unit_interval
+        )
+
+    def classifier(self) -> MLP:
+        return MLP(self.inputs, self.training.hidden, self.setting.outputs.units)
+
     def refusal(self) -> str | None:
         """Why this method cannot be used here; None if it can."""
-        outputs = Outputs(self.scenario, self.protocol.tasks, self.protocol.classes_per_task)
-        inputs = self.protocol.inputs(self.protocol.data.test_x[:1]).shape[1]
-        low, high = self.protocol.data.train_x.aminmax()
-        unit_interval = bool(low >= 0) and bool(high <= 1)
-        return self.method.refuse(Setting(outputs, inputs, self.training.hidden, self.training.batch, unit_interval))
+        return self.method.refuse(self.setting)
 
     def published(self) -> Published | None:
         """What the paper reports for this cell."""
@@ -123,7 +142,7 @@ class Cell:
                 "data": self.protocol.data.fingerprint,
             },
             "scenario": {"name": self.scenario.name, "task_id_in": self.task_id_in},
-            "method": {"name": self.method.name, "hyperparameters": self.method.hyperparameters()},
+            "method": {"name": self.method.name, "hyperparameters": self.method.hyperparameters()} | self._code(),
             "training": {
                 "iters": training.iters,
                 "lr": self.lr,
@@ -133,6 +152,32 @@ class Cell:
                 "device": training.device,
             },
         }
+
+    def _code(self) -> dict[str, Any]:
+        """The code of parts from outside threefold: a method that was edited is another method."""
+        codes = {part.name: code_of(type(part)) for part in self.method.parts}
+        foreign = {name: code for name, code in codes.items() if code}
+        return {"code": foreign} if foreign else {}
+
+    def described(self) -> dict[str, Any]:
+        """The cell as plain data from which it can be made again without its data."""
+        return {"spec": self.spec(), "method": written(self.method)}
+
+    @classmethod
+    def of_description(cls, described: Mapping[str, Any]) -> "Cell":
+        """A cell to report on: it knows everything but the data themselves, and cannot be trained."""
+        spec = described["spec"]
+        protocol, training = spec["protocol"], spec["training"]
+        kind, data = find_protocol(protocol["name"])
+        scenario, where = find_scenario(spec["scenario"]["name"]), spec["scenario"]["task_id_in"]
+        return cls(
+            kind.without_data(data or "", protocol["data"], protocol["tasks"]),
+            scenario.using_task_in(where),
+            _method_again(described["method"], spec["method"]["hyperparameters"]),
+            Training(**{name: value for name, value in training.items() if name != "lr"}),
+            training["lr"],
+            where,
+        )
 
     def run_spec(self, seed: int) -> dict[str, Any]:
         return self.spec() | {"seed": seed}
@@ -157,6 +202,31 @@ def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -
             f" would be {written(method)}+xdg."
         )
     return wanted
+
+
+def _method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
+    """The method that was written so, with the values it had; a part that is not known here keeps its name alone."""
+    parts = []
+    for piece in split_parts(text):
+        name = piece.partition(":")[0]
+        if name == "none":
+            continue
+        kind = METHODS[name].part if name in METHODS else None
+        given = {pair.partition("=")[0] for pair in piece.partition(":")[2].split(",") if pair}
+        kind = kind or type("Unknown", (Part,), {"name": name, "__annotations__": {"name": ClassVar[str]}})
+        parts.append(kind.model_construct(_fields_set=given, **hyperparameters[name]))
+    return Method(*parts)
+
+
+@cache
+def code_of(part: type[Part]) -> str | None:
+    """A sum of the source of a user's part; None for threefold's own, and where there is no source to read."""
+    if part.__module__.partition(".")[0] == "threefold":
+        return None
+    try:
+        return sha256(getsource(part).encode()).hexdigest()
+    except (OSError, TypeError):
+        return None
 
 
 def written(method: Method) -> str:

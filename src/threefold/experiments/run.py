@@ -1,33 +1,36 @@
 """Runs cells: what is in the store is taken from there, the rest is trained in cohorts and stored."""
 
-import platform
 import re
-import subprocess
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import cache
-from hashlib import sha256
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from threefold import protocols, scenarios
 from threefold.data import load
-from threefold.engine import Checkpoint, Outcome, Progress, train
+from threefold.engine import Checkpoint, Progress
 from threefold.errors import ThreefoldError
 from threefold.experiments.cell import Cell, Settings
+from threefold.experiments.claim import Claim
+from threefold.experiments.cohort import Cohort, Run, plan
+from threefold.experiments.execute import execute
 from threefold.experiments.result import Result
 from threefold.experiments.seeds import parse_seeds
 from threefold.methods import Method, Part, parse
-from threefold.results import Record, Store, measure, pack, run_key
-from threefold.version import VERSION
+from threefold.results import Record, Store
+
+WAIT = 0.5  # seconds between two looks at what another process trains
+
+
+class Stopped(Exception):
+    """Training was asked to stop before everything was done. What was finished is kept."""
 
 
 class Watcher:
     """Is told how far things are; this one does not care."""
 
-    def cohort(self, cell: Cell, seeds: Sequence[int]) -> None: ...
+    def cohort(self, cohort: Cohort) -> None: ...
     def progress(self, progress: Progress) -> None: ...
     def done(self, result: Result) -> None: ...
     def warn(self, text: str) -> None: ...
@@ -73,19 +76,135 @@ def run(
 
 
 def run_cells(
-    cells: Sequence[Cell], seeds: Sequence[int], store: str | Path | None, watcher: Watcher | None = None
+    cells: Sequence[Cell],
+    seeds: Sequence[int],
+    store: str | Path | None,
+    watcher: Watcher | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> list[Result]:
-    """Every cell with every seed. A finished cohort's runs are stored together, in one transaction."""
+    """Every cell with every seed. `stop` is asked often; when it says so, `Stopped` is raised and nothing is lost."""
     watcher = watcher or Watcher()
     _check_batches(cells, seeds)  # before the store is there
     with ExitStack() as closing:
         opened = closing.enter_context(Store(store)) if store is not None else None
-        results = []
-        for cell in cells:
-            records = _run_cell(cell, seeds, opened, watcher)
-            results.append(Result(cell, records))
-            watcher.done(results[-1])
-    return results
+        return _Campaign(cells, seeds, opened, watcher, stop).run()
+
+
+class _Campaign:
+    """All runs of a command: which are done, which are left, who trains them."""
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        seeds: Sequence[int],
+        store: Store | None,
+        watcher: Watcher,
+        stop: Callable[[], bool],
+    ) -> None:
+        self.cells, self.store, self.watcher, self.stop = cells, store, watcher, stop
+        self.runs = [[Run(cell, seed) for seed in seeds] for cell in cells]
+        self.records: dict[str, Record] = {}
+        self.told: set[int] = set()
+
+    def run(self) -> list[Result]:
+        self._look()
+        every = {run.key: run for runs in self.runs for run in runs}
+        self._tidy(plan(every.values()))
+        waiting = plan(run for key, run in every.items() if key not in self.records)
+        while waiting:
+            left = [cohort for cohort in waiting if not self._attempt(cohort)]
+            if len(left) == len(waiting):  # all of them are in training elsewhere
+                time.sleep(WAIT)
+                self._check_stop()
+            waiting = left
+        self._look()
+        return [self._result(place) for place in range(len(self.cells))]
+
+    def _tidy(self, cohorts: Iterable[Cohort]) -> None:
+        """Checkpoints of cohorts that are in the store: a process was killed right after storing them."""
+        for cohort in cohorts:
+            if self.store and all(run.key in self.records for run in cohort.runs):
+                self._checkpoint(cohort).discard()
+
+    def _checkpoint(self, cohort: Cohort) -> Checkpoint:
+        assert self.store is not None
+        return Checkpoint(Path(f"{self.store.path}.checkpoints") / f"{cohort.name}.pt")
+
+    def _attempt(self, cohort: Cohort) -> bool:
+        """Train a cohort and store its runs; False if another process is at it."""
+        if self.store is None:
+            self._keep(self._execute(cohort, None, None))
+            return True
+        checkpoint = self._checkpoint(cohort)
+        with Claim(checkpoint.path.with_suffix(".lock")) as claim:
+            if not claim.take():
+                return False
+            present = self.store.has(run.key for run in cohort.runs)
+            if len(present) < len(cohort.runs):
+                # runs that another process stored in the meantime stay as they are
+                self.store.add(self._execute(cohort, checkpoint, claim))
+            checkpoint.discard()
+        self._look()
+        return True
+
+    def _execute(self, cohort: Cohort, checkpoint: Checkpoint | None, claim: Claim | None) -> list[Record]:
+        """The cohort's records; what does not fit into memory is tried again in halves."""
+        self.watcher.cohort(cohort)
+
+        def report(progress: Progress) -> None:
+            self.watcher.progress(progress)
+            if claim:
+                claim.beat({"cohort": _described(cohort), **vars(progress)})
+            self._check_stop()
+
+        try:
+            records = execute(cohort, checkpoint, report)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not re.search("allocate memory|out of memory", str(error)):
+                raise
+            training = cohort.cell.training
+            if len(cohort.runs) == 1:
+                raise ThreefoldError(
+                    f"{cohort.cell.name} does not fit into memory (hidden {training.hidden}, batch {training.batch});"
+                    " right would be smaller numbers."
+                ) from error
+            self.watcher.warn(f"{_described(cohort)} does not fit into memory; it is trained in two halves.")
+            return [record for half in cohort.halves() for record in self._execute(half, None, claim)]
+        if checkpoint and checkpoint.set_aside:
+            self.watcher.warn(
+                f"checkpoint {checkpoint.path} was damaged; it was set aside as {checkpoint.set_aside.name}, and the"
+                " cohort began anew."
+            )
+        return records
+
+    def _check_stop(self) -> None:
+        if self.stop():
+            raise Stopped
+
+    def _keep(self, records: Iterable[Record]) -> None:
+        self.records |= {record.key: record for record in records}
+        self._tell()
+
+    def _look(self) -> None:
+        """Take from the store what is there."""
+        if self.store is None:
+            return
+        wanted = {run.key for runs in self.runs for run in runs} - set(self.records)
+        found = [self.store.get(key) for key in self.store.has(wanted)]
+        self._keep(record for record in found if record)
+
+    def _tell(self) -> None:
+        for place, runs in enumerate(self.runs):
+            if place not in self.told and all(run.key in self.records for run in runs):
+                self.told.add(place)
+                self.watcher.done(self._result(place))
+
+    def _result(self, place: int) -> Result:
+        return Result(self.cells[place], [self.records[run.key] for run in self.runs[place]])
+
+
+def _described(cohort: Cohort) -> str:
+    return f"{cohort.cell.name} ×{len(cohort.runs)}"
 
 
 def _check_batches(cells: Sequence[Cell], seeds: Sequence[int]) -> None:
@@ -98,107 +217,3 @@ def _check_batches(cells: Sequence[Cell], seeds: Sequence[int]) -> None:
                 f"batch is {batch}, but the smallest task has {smallest} training samples; right would be {smallest}"
                 " at most."
             )
-
-
-def _run_cell(cell: Cell, seeds: Sequence[int], store: Store | None, watcher: Watcher) -> list[Record]:
-    keys = [run_key(cell.run_spec(seed)) for seed in seeds]
-    if store is None:
-        return execute(cell, seeds, None, watcher)
-    present = store.has(keys)
-    missing = [seed for seed, key in zip(seeds, keys, strict=True) if key not in present]
-    # with nothing missing, a checkpoint may still be there: the process was killed right after storing
-    checkpoint = _checkpoint(store.path, [key for key in keys if key not in present] or keys)
-    if missing:
-        store.add(execute(cell, missing, checkpoint, watcher))
-    checkpoint.discard()
-    # what another process stored in the meantime stays: every process reports the same rows
-    return [record for key in keys if (record := store.get(key))]
-
-
-def execute(cell: Cell, seeds: Sequence[int], checkpoint: Checkpoint | None, watcher: Watcher) -> list[Record]:
-    """Train one cohort: the cell's networks for these seeds. Goes on from the last finished task."""
-    watcher.cohort(cell, seeds)
-    replicas = len(seeds)
-    with _enough_memory(cell, replicas):
-        outcome = train(
-            cell.protocol,
-            cell.scenario,
-            [cell.method] * replicas,
-            seeds,
-            [cell.lr] * replicas,
-            cell.training,
-            checkpoint,
-            watcher.progress,
-        )
-    if checkpoint and checkpoint.set_aside:
-        watcher.warn(
-            f"checkpoint {checkpoint.path} was damaged; it was set aside as {checkpoint.set_aside.name}, and the cohort"
-            " began anew."
-        )
-    return [_record(cell, seed, outcome, replica, replicas) for replica, seed in enumerate(seeds)]
-
-
-@contextmanager
-def _enough_memory(cell: Cell, replicas: int) -> Iterator[None]:
-    """Turn an allocation that failed into a sentence; any other error stays what it is."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not re.search("allocate memory|out of memory", str(error)):
-            raise
-        raise ThreefoldError(
-            f"{cell.name} does not fit into memory ({replicas} networks, hidden {cell.training.hidden}, batch"
-            f" {cell.training.batch}); right would be fewer seeds at once, or smaller numbers."
-        ) from error
-
-
-def _checkpoint(store: Path, keys: Sequence[str]) -> Checkpoint:
-    """A cohort is known by its runs, so the same command finds its checkpoint again."""
-    return Checkpoint(Path(f"{store}.checkpoints") / f"{sha256(' '.join(keys).encode()).hexdigest()[:32]}.pt")
-
-
-def _record(cell: Cell, seed: int, outcome: Outcome, replica: int, cohort: int) -> Record:
-    matrix, initial = outcome.matrix[replica].clone(), outcome.initial[replica].tolist()
-    diverged_at = outcome.diverged_at[replica]
-    if diverged_at is not None:
-        matrix[diverged_at:] = torch.nan
-    spec = cell.run_spec(seed)
-    names = outcome.keepsakes[0] if outcome.keepsakes else {}
-    kept = {name: torch.stack([task[name][replica] for task in outcome.keepsakes]).numpy() for name in names}
-    return Record(
-        key=run_key(spec),
-        spec=spec,
-        status="finished" if diverged_at is None else "diverged",
-        diverged_at=diverged_at,
-        initial=initial,
-        matrix=matrix.tolist(),
-        metrics=measure(initial, matrix.tolist()),
-        timings={f"cohort_{what}": seconds for what, seconds in outcome.seconds.items()},
-        environment=environment(cell.training.device) | {"precision": cell.training.precision, "cohort": cohort},
-        keepsakes={name: pack(array) for name, array in kept.items()},
-    )
-
-
-@cache
-def environment(device: str) -> dict[str, Any]:
-    """Where and with what a run was computed."""
-    return {
-        "device": torch.cuda.get_device_name() if device == "cuda" else (platform.processor() or platform.machine()),
-        "threefold": VERSION,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "threads": torch.get_num_threads(),
-        "git": _revision(),
-    }
-
-
-def _revision() -> str | None:
-    """The git revision of threefold's own source, where it is a checkout."""
-    here = Path(__file__).parent
-    try:
-        command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-        answer = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() or None if answer.returncode == 0 else None

@@ -1,14 +1,14 @@
 """Continual-learning methods, one file for each of the paper's strategies."""
 
 from threefold.methods.baselines import Offline
-from threefold.methods.exemplars import AGEM, ER, ICaRL
+from threefold.methods.exemplars import AGEM, ER, Exemplars, ICaRL
 from threefold.methods.gating import XdG
-from threefold.methods.method import Method
+from threefold.methods.method import Method, classification
 from threefold.methods.paper import resolve
-from threefold.methods.part import Part, hyper
+from threefold.methods.part import Batch, Learner, Noise, Part, Replay, Samples, Setting, Stack, hyper, only_active
 from threefold.methods.registry import METHODS, build, parse, register
-from threefold.methods.regularization import EWC, SI, OnlineEWC
-from threefold.methods.replay import DGR, DGRDistill, LwF
+from threefold.methods.regularization import EWC, SI, OnlineEWC, per_replica, quadratic
+from threefold.methods.replay import DGR, DGRDistill, LwF, Taught
 
 __all__ = [
     "AGEM",
@@ -17,17 +17,30 @@ __all__ = [
     "EWC",
     "METHODS",
     "SI",
+    "Batch",
     "DGRDistill",
+    "Exemplars",
     "ICaRL",
+    "Learner",
     "LwF",
     "Method",
+    "Noise",
     "Offline",
     "OnlineEWC",
     "Part",
+    "Replay",
+    "Samples",
+    "Setting",
+    "Stack",
+    "Taught",
     "XdG",
     "build",
+    "classification",
     "hyper",
+    "only_active",
     "parse",
+    "per_replica",
+    "quadratic",
     "register",
     "resolve",
 ]

@@ -171,10 +171,11 @@ class ER(Exemplars):
     def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
         if self.use == "execution" or not task:
             return {}
-        return {"stored": self.stored_samples(setting, seed, task, memory, steps)}
+        return {f"{self.name} stored": self.stored_samples(setting, seed, task, memory, steps)}
 
     def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay | None:
-        return Replay(*drawn["stored"]) if "stored" in drawn else None
+        stored = drawn.get(f"{self.name} stored")
+        return Replay(*stored) if stored else None
 
     def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
         return cross_entropy(
@@ -234,11 +235,11 @@ class AGEM(Exemplars):
     selection: Selection = hyper("how the samples to store are chosen", "random", per_replica=False)
 
     def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
-        return {"stored": self.stored_samples(setting, seed, task, memory, steps)} if task else {}
+        return {f"{self.name} stored": self.stored_samples(setting, seed, task, memory, steps)} if task else {}
 
     def adjust(self, grads: Params, learner: Learner, drawn: Mapping[str, Any]) -> Params:
         """g − (g·r / r·r) r where g·r < 0, with r the gradient on stored data (Chaudhry et al. 2019, equation 11)."""
-        stored: Batch = drawn["stored"]
+        stored: Batch = drawn[f"{self.name} stored"]
 
         def loss(params: Params) -> Tensor:
             logits = learner.logits(stored.x, stored.task, params=params)

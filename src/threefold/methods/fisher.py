@@ -61,7 +61,7 @@ def _squares(labels: Labels) -> Callable[[Learner, Batch, Tensor, Tensor], Param
 
         def label(logits: Tensor) -> Tensor:
             if labels == "true":
-                return batch.y
+                return batch.y.clamp(min=0)  # padding may be a sample of another task, which has no unit here
             chance = _chance(learner, logits, batch)
             if labels == "predicted":
                 return chance.argmax(-1)

@@ -35,7 +35,7 @@ class XdG(Part):
 
     def begin(self, setting: Setting, seed: int, params: Params) -> Memory:
         tasks = range(setting.outputs.tasks)
-        gated = int(self.share * setting.hidden)
+        gated = round(self.share * setting.hidden)
         layers = []
         for layer in range(2):
             gates = torch.ones(len(tasks), setting.hidden)

@@ -33,11 +33,14 @@ def objective(
     total = next((loss for loss in special if loss is not None), None)
     if total is None:
         total = classification(learner, batch.x, batch.y, batch.task)
-    for part, replay in zip(parts, replays, strict=True):
-        loss = None if replay is None else part.replay_loss(learner, replay)
-        if loss is not None:
-            share = 1 / learner.now.seen
-            total = share * total + (1 - share) * loss
+    replayed = [
+        loss
+        for part, replay in zip(parts, replays, strict=True)
+        if replay is not None and (loss := part.replay_loss(learner, replay)) is not None
+    ]
+    if replayed:
+        share = 1 / learner.now.seen
+        total = share * total + (1 - share) * sum(replayed) / len(replayed)
     for part, replay in zip(parts, replays, strict=True):
         penalty = part.penalty(learner.params, learner.memory[part.name]) if later else None
         beside = part.side_loss(learner, batch, replay, drawn)

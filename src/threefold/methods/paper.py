@@ -3,13 +3,14 @@
 import tomllib
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
 
 from threefold.errors import ThreefoldError
 from threefold.methods.method import Method
 from threefold.methods.part import Part
-
-OPTIONAL = {"fisher_samples"}  # not given is a value of its own
 
 
 @cache
@@ -28,8 +29,14 @@ def resolve(method: Method, protocol: str, scenario: str) -> Method:
     return Method(*(_resolved(part, protocol, scenario) for part in method.parts))
 
 
+def optional(field: FieldInfo) -> bool:
+    """Is not giving it a value of its own (`… | None`)?"""
+    return NoneType in get_args(field.annotation)
+
+
 def _resolved(part: Part, protocol: str, scenario: str) -> Part:
-    missing = [name for name in type(part).model_fields if getattr(part, name) is None and name not in OPTIONAL]
+    fields = type(part).model_fields
+    missing = [name for name in fields if getattr(part, name) is None and not optional(fields[name])]
     known = chosen(protocol, scenario, part.name)
     for name in missing:
         if name not in known:

@@ -6,13 +6,14 @@ over all replicas of a cohort. Hooks that run once per task, when a task is fini
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from threefold.errors import ThreefoldError
 from threefold.protocols import Task
 from threefold.scenarios import Outputs
 
@@ -140,7 +141,8 @@ class Stack(Protocol):
 def hyper(meaning: str, default: Any = None, *, per_replica: bool = True, **bounds: Any) -> Any:
     """A hyperparameter: its meaning, default and range. No default: the paper's value for the protocol and scenario.
 
-    Numbers may differ between the replicas of a cohort (`per_replica`); whatever changes shapes or code may not.
+    Numbers may differ between the replicas of a cohort, unless `per_replica` is False; whatever changes shapes or code
+    may not.
     """
     return Field(default, description=meaning, json_schema_extra={"per_replica": per_replica}, **bounds)
 
@@ -158,8 +160,22 @@ class Part(BaseModel):
         return [
             name
             for name, field in cls.model_fields.items()
-            if isinstance(field.json_schema_extra, dict) and field.json_schema_extra["per_replica"]
+            if field.annotation in (int, float)
+            and isinstance(field.json_schema_extra, dict)
+            and field.json_schema_extra["per_replica"]
         ]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explained(cls, given: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        """A value that does not fit is an error in our words."""
+        try:
+            return build(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = str(first["loc"][0]) if first["loc"] else cls.name
+            message = first["msg"][0].lower() + first["msg"][1:].rstrip(".")
+            raise ThreefoldError(f"hyperparameter {key} of {cls.name} is '{first['input']}': {message}.") from error
 
     def __add__(self, other: "Part | Method") -> "Method":
         from threefold.methods.method import Method

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from threefold.errors import ThreefoldError, unknown
 from threefold.methods.baselines import Offline
 from threefold.methods.exemplars import AGEM, ER, ICaRL
@@ -54,9 +52,13 @@ register(AGEM, "Replay + Exemplars", "A-GEM")
 
 def parse(text: str) -> Method:
     """The method that `ewc:strength=100+xdg:share=0.5` stands for."""
-    # a plus sign joins methods only before a letter: 1e+7 is a number
-    parts = [_part(piece) for piece in re.split(r"\+(?=[A-Za-z])", text)]
+    parts = [_part(piece) for piece in split_parts(text)]
     return Method(*(part for part in parts if part is not None))
+
+
+def split_parts(text: str) -> list[str]:
+    """A plus sign joins methods only before a letter: 1e+7 is a number."""
+    return re.split(r"\+(?=[A-Za-z])", text)
 
 
 def _part(text: str) -> Part | None:
@@ -85,17 +87,4 @@ def build(name: str, given: Mapping[str, Any]) -> Part | None:
             if not fields:
                 raise ThreefoldError(f"method '{name}' has no hyperparameters, but '{key}' was given.")
             raise unknown(f"hyperparameter of {name}", key, fields)
-    if part is None:
-        return None
-    try:
-        return part(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = str(first["loc"][0]) if first["loc"] else name
-        raise ThreefoldError(
-            f"hyperparameter {key} of {name} is '{first['input']}': {_plain(first['msg'])}."
-        ) from error
-
-
-def _plain(message: str) -> str:
-    return message[0].lower() + message[1:].rstrip(".")
+    return part(**given) if part else None

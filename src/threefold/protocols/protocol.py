@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -46,6 +46,15 @@ class Protocol(ABC):
             raise ThreefoldError(f"data {data.name} have 1 class; right would be at least 2 to tell apart.")
         if self.tasks < 1:
             raise ThreefoldError(f"tasks is {self.tasks}, but a protocol needs at least 1 task.")
+
+    @classmethod
+    def without_data(cls, name: str, fingerprint: str, tasks: int) -> Self:
+        """A protocol to report on: it knows the name of its data, but cannot cut them into tasks."""
+        protocol = cls.__new__(cls)
+        nothing = torch.empty(0, 0)
+        protocol.data = Dataset(name, nothing, nothing.long(), nothing, nothing.long(), fingerprint)
+        protocol.tasks = tasks
+        return protocol
 
     @property
     def title(self) -> str:

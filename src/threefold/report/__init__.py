@@ -1,1 +1,43 @@
-"""Tables and figures of what was measured."""
+"""Tables, figures and pages of what was measured."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from threefold.experiments.section import Section
+
+FORMATS = ("terminal", "markdown", "latex", "csv", "html")
+
+__all__ = ["FORMATS", "render", "save_figures"]
+
+
+def render(sections: Sequence[Section], format: str = "terminal", *, plain: bool = False) -> str:
+    """The report in one of `FORMATS`. `plain`: the terminal's without colours, 120 columns wide, as for a file."""
+    from threefold.errors import unknown
+    from threefold.report import html, latex, markdown, tables_csv
+
+    if format == "terminal":
+        return _terminal(sections, plain or not sys.stdout.isatty())
+    renderers = {"markdown": markdown.render, "latex": latex.render, "csv": tables_csv.render, "html": html.render}
+    if format not in renderers:
+        raise unknown("format", format, FORMATS)
+    return renderers[format](sections)
+
+
+def _terminal(sections: Sequence[Section], plain: bool) -> str:
+    from rich.console import Console
+
+    from threefold.report import terminal
+
+    console = Console(width=120, color_system=None) if plain else Console()
+    with console.capture() as captured:
+        console.print(terminal.render(sections, narrow=console.width < 120))
+    lines = (line.rstrip() for line in captured.get().splitlines())
+    return "\n".join(lines) + "\n"
+
+
+def save_figures(sections: Sequence[Section], folder: str | Path, formats: Sequence[str] | None = None) -> list[Path]:
+    """Every figure as SVG, PDF and PNG in a folder; answers the files."""
+    from threefold.report import figures
+
+    return figures.save(sections, folder, formats or figures.FORMATS)

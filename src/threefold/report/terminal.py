@@ -1,17 +1,65 @@
 """Tables for the terminal."""
 
-import math
 from collections.abc import Mapping, Sequence
 
+from rich.console import Group, RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
-from threefold.experiments import Cell, Result
-from threefold.experiments.cell import chosen
-from threefold.methods import METHODS, Method
-from threefold.results import Published, Summary
+from threefold.experiments import Cell, Result, Section
+from threefold.report import document
+from threefold.report.words import DASH, plus_minus, printable, theirs, title
 
-DASH = "–"
+__all__ = ["DASH", "comparison", "ours", "plus_minus", "reasons", "render", "theirs", "title"]
+
+COLOURS = {"✓": "green", "✗": "bold red", "?": "yellow"}
+
+
+def render(sections: Sequence[Section], *, narrow: bool = False) -> Group:
+    """The whole report. `narrow` (below 120 columns): tables that fit 80."""
+    layout: document.Layout = "narrow" if narrow else "screen"
+    return Group(*(_block(block) for block in document.document(sections, layout)))
+
+
+def _block(block: document.Block) -> RenderableType:
+    match block:
+        case document.Heading():
+            return Padding(Text(printable(block.text), style="bold underline"), (1, 0, 0, 0))
+        case document.Text():
+            return Text(printable(block.text), style="dim")
+        case document.Items():
+            items = Table.grid(padding=(0, 1))
+            for item in block.items:
+                items.add_row("•", Text(printable(item)))
+            return items
+        case document.Table():
+            return _table(block)
+
+
+def _table(block: document.Table) -> Table:
+    table = Table(title=Text(printable(block.caption), style="bold"), title_justify="left", title_style="")
+    for place, name in enumerate(block.header):
+        dim = "dim" if name == "published" else None
+        table.add_column(Text(printable(name)), justify="left" if place < block.left else "right", style=dim)
+    tall = any("\n" in cell for row in block.rows for cell in row)
+    for place, row in enumerate(block.rows):
+        if block.groups and place and (tall or block.groups[place] != block.groups[place - 1]):
+            table.add_section()
+        table.add_row(*map(_cell, row))
+    return table
+
+
+def _cell(text: str) -> Text:
+    """A verdict's sign in its colour; what stands on a second line is dim."""
+    first, _, rest = printable(text).partition("\n")
+    cell = Text(first)
+    for sign, style in COLOURS.items():
+        cell.highlight_regex(rf"(?<!\S)\{sign}(?!\S)", style)
+    if rest:
+        cell.append(f"\n{rest}", style="dim")
+    return cell
 
 
 def comparison(results: Sequence[Result], refused: Sequence[tuple[Cell, str]], *, narrow: bool = False) -> Table:
@@ -49,28 +97,6 @@ def comparison(results: Sequence[Result], refused: Sequence[tuple[Cell, str]], *
 
 def ours(result: Result) -> str:
     return plus_minus(result.accuracy)
-
-
-def plus_minus(summary: Summary) -> str:
-    if math.isnan(summary.mean):
-        return "diverged"
-    return f"{summary.mean:.2f}" + ("" if math.isnan(summary.sem) else f" ± {summary.sem:.2f}")
-
-
-def theirs(published: Published | None) -> str:
-    return f"{published.mean:.2f} ± {published.sem:.2f}" if published else DASH
-
-
-def title(method: Method) -> str:
-    """A method as tables name it, with the hyperparameters that were given."""
-    return (
-        " + ".join(
-            (METHODS[part.name].title if part.name in METHODS else part.name)
-            + (f" ({', '.join(chosen(part))})" if chosen(part) else "")
-            for part in method.parts
-        )
-        or METHODS["none"].title
-    )
 
 
 def reasons(refused: Sequence[tuple[Cell, str]]) -> Mapping[str, str]:

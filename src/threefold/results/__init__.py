@@ -3,6 +3,7 @@
 Accuracies are in per cent, as in the paper. Nothing here trains, and nothing here imports torch.
 """
 
+from threefold.results.merge import Merged, merge
 from threefold.results.metrics import (
     average_accuracy,
     backward_transfer,
@@ -30,6 +31,7 @@ __all__ = [
     "Comparison",
     "Difference",
     "Estimate",
+    "Merged",
     "Outcome",
     "Published",
     "Record",
@@ -46,6 +48,7 @@ __all__ = [
     "lookup",
     "mean_sem",
     "measure",
+    "merge",
     "pack",
     "published_cells",
     "run_key",

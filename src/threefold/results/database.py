@@ -26,6 +26,7 @@ SCHEMA = (
         metrics TEXT NOT NULL, timings TEXT NOT NULL, environment TEXT NOT NULL, keepsakes TEXT NOT NULL
     )""",
     "CREATE INDEX runs_by_cell ON runs (protocol, scenario, method, seed)",
+    "CREATE TABLE experiments (name TEXT PRIMARY KEY, asked TEXT NOT NULL)",
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {STORE_FORMAT}",
 )

@@ -98,6 +98,20 @@ class Store:
             rows = self._connection.execute(f"{_SELECT} {where} ORDER BY id", tuple(wanted.values())).fetchall()
         return map(self._record, rows)
 
+    def remember(self, name: str, asked: Mapping[str, Any]) -> None:
+        """Keep what was asked for under this name, so that it can be reported and counted later."""
+        with explained(self.path, self._patience), transaction(self._connection):
+            self._connection.execute(
+                "INSERT INTO experiments VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET asked = excluded.asked",
+                (name, json.dumps(asked, allow_nan=False)),
+            )
+
+    def experiments(self) -> dict[str, dict[str, Any]]:
+        """What was asked for, by name, in the order of first asking."""
+        with explained(self.path, self._patience):
+            rows = self._connection.execute("SELECT name, asked FROM experiments ORDER BY rowid").fetchall()
+        return {name: json.loads(asked) for name, asked in rows}
+
     def _record(self, row: tuple[Any, ...]) -> Record:
         data = dict(zip(PLAIN + AS_JSON, row, strict=True))
         try:

@@ -72,15 +72,15 @@ class Outputs:
     classes_per_task: int
 
     def __post_init__(self) -> None:
-        if self.units < 2:
-            raise ThreefoldError(
-                f"{self.scenario.title} over {self.tasks} task(s) of {self.classes_per_task} class(es) leaves"
-                f" {self.units} output unit to choose from; right would be data with at least 2 classes."
-            )
         if self.classes_per_task < 2 and not self.all_compete:
             raise ThreefoldError(
                 f"tasks is {self.tasks}, which leaves {self.classes_per_task} class a task: nothing to tell apart"
                 f" in {self.scenario.title}; right would be at least 2 classes a task."
+            )
+        if self.units < 2:
+            raise ThreefoldError(
+                f"{self.scenario.title} over {self.tasks} task(s) of {self.classes_per_task} class(es) leaves"
+                f" {self.units} output unit to choose from; right would be data with at least 2 classes."
             )
 
     @property

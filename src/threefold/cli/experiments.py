@@ -1,0 +1,101 @@
+"""`threefold reproduce` and `threefold experiment`: whole experiments, resumable."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from threefold.experiments.spec import Experiment
+
+Seeds = Annotated[str | None, typer.Option(help="20 (seeds 1 to 20), 3-7, or 1,5,9; the experiment's if not given.")]
+Iters = Annotated[int | None, typer.Option(help="Training iterations per task; the experiment's if not given.")]
+Quick = Annotated[bool, typer.Option("--quick", help="The whole of it in minutes on two cores; proves nothing.")]
+Only = Annotated[str | None, typer.Option(help="METHOD,SCENARIO: these alone; may name several of each.")]
+TimeLimit = Annotated[float | None, typer.Option(help="Stop cleanly after so many SECONDS; the same command goes on.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Precision = Annotated[str, typer.Option(help="fp32 or tf32.")]
+StoreFile = Annotated[Path, typer.Option(help="File that keeps finished runs.")]
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="table4, table5, tableB1, figureC1, figureD1, figureD2 or all.")],
+    seeds: Seeds = None,
+    iters: Iters = None,
+    quick: Quick = False,
+    only: Only = None,
+    time_limit: TimeLimit = None,
+    device: Device = "auto",
+    precision: Precision = "fp32",
+    store: StoreFile = Path("threefold.db"),
+) -> None:
+    """Reproduce a table or figure of the paper and judge it by the published numbers."""
+    from threefold.experiments.spec import PAPER, paper_experiment
+
+    wanted = PAPER if name == "all" else (name,)
+    asked = [(paper_experiment(each), f"reproduce {each}") for each in wanted]
+    _run(asked, seeds, iters, quick, only, time_limit, device, precision, store)
+
+
+def experiment(
+    file: Annotated[Path, typer.Argument(help="TOML file that describes the experiment.")],
+    seeds: Seeds = None,
+    iters: Iters = None,
+    quick: Quick = False,
+    only: Only = None,
+    time_limit: TimeLimit = None,
+    device: Device = "auto",
+    precision: Precision = "fp32",
+    store: StoreFile = Path("threefold.db"),
+) -> None:
+    """Run an experiment of your own, as `reproduce` runs the paper's."""
+    from threefold.experiments.spec import load_experiment
+
+    _run(
+        [(load_experiment(file), f"experiment {file}")], seeds, iters, quick, only, time_limit, device, precision, store
+    )
+
+
+def _run(
+    experiments: "list[tuple[Experiment, str]]",
+    seeds: str | None,
+    iters: int | None,
+    quick: bool,
+    only: str | None,
+    time_limit: float | None,
+    device: str,
+    precision: str,
+    store: Path,
+) -> None:
+    from threefold.cli.progress import Bars, fetching
+    from threefold.cli.stopping import MORE_TO_DO, stopping
+    from threefold.errors import ThreefoldError
+    from threefold.experiments import Stopped, run_cells
+    from threefold.experiments.ask import Options, ask, sections
+    from threefold.report import render
+    from threefold.results import Store
+
+    if time_limit is not None and not time_limit > 0:
+        raise ThreefoldError(f"time-limit is {time_limit}; right would be a number of seconds above 0.")
+    names = [name.strip() for name in only.split(",")] if only else []
+    options = Options(seeds, iters, quick, names, device, precision)
+    with fetching() as report:
+        asked = [ask(experiment, options, source, report) for experiment, source in experiments]
+    with Store(store) as opened:
+        for each in asked:
+            each.remember(opened)
+    stopped = False
+    with stopping(time_limit) as stop, Bars(sum(len(each.cells) for each in asked)) as bars:
+        try:
+            for each in asked:
+                run_cells(each.cells, each.seeds, store, bars, stop)
+        except Stopped:
+            stopped = True
+    with Store(store, readonly=True) as opened:
+        mine = [section for section in sections(opened) if section.name in {each.name for each in asked}]
+    sys.stdout.write(render(mine, "terminal"))
+    if stopped:
+        left = sum(section.left for section in mine)
+        typer.echo(f"threefold: stopped with {left} runs left; the same command goes on.", err=True)
+        raise typer.Exit(MORE_TO_DO)

@@ -1,0 +1,178 @@
+"""An experiment's file and the user's options become cells to train, remembered in the store for reports."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from threefold import protocols, scenarios
+from threefold.data import Report, load
+from threefold.errors import ThreefoldError, unknown
+from threefold.experiments.cell import Cell, Settings, written
+from threefold.experiments.cohort import Run
+from threefold.experiments.result import Result
+from threefold.experiments.section import Kind, Section
+from threefold.experiments.seeds import parse_seeds
+from threefold.experiments.spec import Experiment, MethodSpec, PartSpec
+from threefold.methods import METHODS
+from threefold.results import Store, run_key
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user may change about an experiment."""
+
+    seeds: str | None = None
+    iters: int | None = None
+    quick: bool = False
+    only: Sequence[str] = ()  # names of methods and scenarios
+    device: str = "auto"
+    precision: str = "fp32"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be trained, and what was refused."""
+
+    name: str
+    title: str
+    seeds: tuple[int, ...]
+    cells: Sequence[Cell]
+    refused: Sequence[tuple[Cell, str]]
+    kind: Kind = "table"
+    selected: str = "as given"
+    notes: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
+
+    def remember(self, store: Store) -> None:
+        """Tell the store what was asked for: reports and counts need no more than that."""
+        if (asked := self._plain()) != store.experiments().get(self.name):
+            store.remember(self.name, asked)
+
+    def add(self, store: Store) -> None:
+        """Like `remember`, but what was asked for before under this name stays."""
+        asked, before = self._plain(), store.experiments().get(self.name)
+        if before is None:
+            return self.remember(store)
+        for what in ("cells", "refused"):
+            known = {run_key(old["spec"]): old for old in before[what]}
+            for new in asked[what]:
+                old = known.setdefault(run_key(new["spec"]), new)
+                if "seeds" in new:
+                    old["seeds"] = sorted({*old["seeds"], *new["seeds"]})
+            asked[what] = list(known.values())
+        if asked["cells"] != before["cells"] or asked["refused"] != before["refused"]:
+            store.remember(self.name, asked)
+        return None
+
+    def _plain(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "kind": self.kind,
+            "selected": self.selected,
+            "cells": [cell.described() | {"seeds": list(self.seeds)} for cell in self.cells],
+            "refused": [cell.described() | {"reason": reason} for cell, reason in self.refused],
+            "notes": dict(self.notes),
+            "command": self.command,
+        }
+
+
+def ask(experiment: Experiment, options: Options, source: str, report: Report | None = None) -> Asked:
+    """Every cell of the experiment, with the options applied. `source` is how the command line names it."""
+    quick = experiment.quick if options.quick else None
+    seeds = parse_seeds(options.seeds or (quick.seeds if quick else experiment.seeds))
+    iters = options.iters or (quick.iters if quick else experiment.training.iters)
+    settings = Settings.checked(
+        **experiment.training.model_dump() | {"iters": iters, "device": options.device, "precision": options.precision}
+    )
+    wanted = _only(experiment, options.only)
+    cells, refused, notes = [], [], {}
+    for part in experiment.parts:
+        kind, named = protocols.find(part.protocol)
+        protocol = kind(load(part.data or named or "mnist", report=report), part.tasks)
+        for spec, scenario in _pairs(part):
+            if not wanted(spec, scenario):
+                continue
+            for method in _thinned(spec, quick.points if quick else None).variants():
+                cell = Cell.of(protocol, scenarios.find(scenario), method, settings, spec.task_id_in)
+                reason = cell.refusal()
+                if reason:
+                    refused.append((cell, reason))
+                    continue
+                cells.append(cell)
+                if spec.note:
+                    notes[written(method)] = spec.note
+    if not cells:
+        raise ThreefoldError(f"{experiment.name} leaves nothing to train: {refused[0][1] if refused else 'no cell'}")
+    suffix = "".join(
+        f" {word}" for word in ("quick" if quick else "", f"iters={options.iters}" if options.iters else "") if word
+    )
+    return Asked(
+        f"{experiment.name}{suffix}",
+        experiment.title or experiment.name,
+        seeds,
+        cells,
+        refused,
+        experiment.kind,
+        experiment.selected,
+        notes,
+        _command(source, options),
+    )
+
+
+def _pairs(part: PartSpec) -> Iterator[tuple[MethodSpec, str]]:
+    for spec in part.methods:
+        for scenario in spec.scenarios or part.scenarios:
+            yield spec, scenario
+
+
+def _thinned(spec: MethodSpec, points: int | None) -> MethodSpec:
+    """Of every list `points` values, the first and the last among them."""
+    if points is None:
+        return spec
+    values = {}
+    for name, value in spec.values.items():
+        if isinstance(value, list) and len(value) > points:
+            places = [round(place * (len(value) - 1) / (points - 1)) for place in range(points)]
+            value = [value[place] for place in places]
+        values[name] = value
+    return spec.model_copy(update={"values": values})
+
+
+def _only(experiment: Experiment, names: Sequence[str]) -> Any:
+    """Does a pair of method and scenario match the names? One of each kind that is named must."""
+    known = {spec.method for part in experiment.parts for spec in part.methods}
+    for name in names:
+        if name not in known | set(scenarios.SCENARIOS):
+            raise unknown("only", name, known | set(scenarios.SCENARIOS) | set(METHODS))
+    methods = {name for name in names if name in known}
+    places = {name for name in names if name in scenarios.SCENARIOS}
+    return lambda spec, scenario: (not methods or spec.method in methods) and (not places or scenario in places)
+
+
+def _command(source: str, options: Options) -> str:
+    words = ["threefold", *source.split(" ", 1)]
+    for option, value in (("--seeds", options.seeds), ("--iters", options.iters), ("--only", ",".join(options.only))):
+        words += [option, str(value)] if value else []
+    words += ["--quick"] if options.quick else []
+    words += ["--precision", options.precision] if options.precision != "fp32" else []
+    return shlex.join(words)
+
+
+def sections(store: Store) -> list[Section]:
+    """What the experiments asked for in a store came to so far."""
+    return [_section(store, name, asked) for name, asked in store.experiments().items()]
+
+
+def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
+    results, left = [], 0
+    for described in asked["cells"]:
+        cell = Cell.of_description(described)
+        records = [store.get(Run(cell, seed).key) for seed in described["seeds"]]
+        there = [record for record in records if record]
+        left += len(records) - len(there)
+        if there:
+            results.append(Result(cell, there))
+    refused = [(Cell.of_description(pair), pair["reason"]) for pair in asked["refused"]]
+    plain = {key: asked[key] for key in ("title", "kind", "selected", "notes", "command")}
+    return Section(name=name, results=results, refused=refused, left=left, **plain)

@@ -1,0 +1,69 @@
+"""Who trains which cohort: one process at a time, known by a lock that dies with it."""
+
+import fcntl
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+BEAT = 1.0  # seconds between two words about progress
+
+
+class Claim:
+    """A cohort's lock file. Its text tells who trains it and how far it is; the lock tells whether that is still so."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[str] | None = None
+        self._last = 0.0
+
+    def take(self) -> bool:
+        """Claim the cohort; False if another process has it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        file = self.path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            return False
+        self._file = file
+        return True
+
+    def beat(self, stand: dict[str, Any], *, now: bool = False) -> None:
+        """Leave word of how far the cohort is, about once a second."""
+        if self._file is None or (time.monotonic() - self._last < BEAT and not now):
+            return
+        self._last = time.monotonic()
+        word = stand | {"process": os.getpid(), "machine": platform.node(), "time": time.time()}
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(json.dumps(word))
+        self._file.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self.path.unlink(missing_ok=True)
+            self._file.close()
+            self._file = None
+
+
+def running(folder: Path) -> Iterator[dict[str, Any]]:
+    """What live processes last said of the cohorts they train."""
+    for path in sorted(folder.glob("*.lock")):
+        try:
+            with path.open(encoding="utf-8") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except OSError:
+                    yield json.loads(file.read() or "{}")
+        except (FileNotFoundError, json.JSONDecodeError):
+            continue

@@ -1,0 +1,80 @@
+"""Trains one cohort and makes records of what came out."""
+
+import platform
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from threefold.engine import Checkpoint, Outcome, Progress, train
+from threefold.experiments.cohort import Cohort, Run
+from threefold.results import Record, measure, pack, run_key
+from threefold.version import VERSION
+
+
+def execute(
+    cohort: Cohort, checkpoint: Checkpoint | None = None, report: Callable[[Progress], None] = lambda progress: None
+) -> list[Record]:
+    """Train a cohort, from its last finished task if there is a checkpoint. A plain function of plain arguments."""
+    cell = cohort.cell
+    outcome = train(
+        cell.protocol,
+        cell.scenario,
+        [run.cell.method for run in cohort.runs],
+        cohort.seeds,
+        [run.cell.lr for run in cohort.runs],
+        cell.training,
+        checkpoint,
+        report,
+    )
+    return [_record(run, outcome, replica, len(cohort.runs)) for replica, run in enumerate(cohort.runs)]
+
+
+def _record(run: Run, outcome: Outcome, replica: int, cohort: int) -> Record:
+    matrix, initial = outcome.matrix[replica].clone(), outcome.initial[replica].tolist()
+    diverged_at = outcome.diverged_at[replica]
+    if diverged_at is not None:
+        matrix[diverged_at:] = torch.nan
+    spec, training = run.cell.run_spec(run.seed), run.cell.training
+    names = outcome.keepsakes[0] if outcome.keepsakes else {}
+    kept = {name: torch.stack([task[name][replica] for task in outcome.keepsakes]).numpy() for name in names}
+    return Record(
+        key=run_key(spec),
+        spec=spec,
+        status="finished" if diverged_at is None else "diverged",
+        diverged_at=diverged_at,
+        initial=initial,
+        matrix=matrix.tolist(),
+        metrics=measure(initial, matrix.tolist()),
+        timings={f"cohort_{what}": seconds for what, seconds in outcome.seconds.items()},
+        environment=environment(training.device) | {"precision": training.precision, "cohort": cohort},
+        keepsakes={name: pack(array) for name, array in kept.items()},
+    )
+
+
+@cache
+def environment(device: str) -> dict[str, Any]:
+    """Where and with what a run was computed."""
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else (platform.processor() or platform.machine()),
+        "threefold": VERSION,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "git": _revision(),
+    }
+
+
+def _revision() -> str | None:
+    """The git revision of threefold's own source, where it is a checkout."""
+    here = Path(__file__).parent
+    try:
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+        answer = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None if answer.returncode == 0 else None

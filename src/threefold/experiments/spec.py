@@ -1,0 +1,173 @@
+"""An experiment as a file: which methods, in which scenarios, on which protocol, with which seeds."""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from threefold import protocols, scenarios
+from threefold.errors import ThreefoldError, unknown
+from threefold.experiments.section import Kind
+from threefold.experiments.seeds import parse_seeds
+from threefold.methods import Method, build
+from threefold.methods.registry import METHODS
+from threefold.scenarios import TaskIdIn
+
+PAPER = ("table4", "table5", "tableB1", "figureC1", "figureD1", "figureD2")
+Value = float | int | str | bool
+
+
+def _of_ours(check: Any) -> AfterValidator:
+    """Our own checks, as pydantic wants them: it gathers the errors of the whole file."""
+
+    def checked(value: Any) -> Any:
+        try:
+            check(value)
+        except ThreefoldError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    return AfterValidator(checked)
+
+
+ProtocolName = Annotated[str, _of_ours(protocols.find)]
+ScenarioName = Annotated[str, _of_ours(scenarios.find)]
+Seeds = Annotated[str, BeforeValidator(str), _of_ours(parse_seeds)]
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+
+class MethodSpec(_Spec):
+    """A method, or a grid of it: a hyperparameter that is a list takes every value in it."""
+
+    method: str = Field(description="as on the command line: ewc, ewc+xdg")
+    values: dict[str, Value | list[Value]] = Field(default_factory=dict, alias="with")
+    scenarios: list[ScenarioName] | None = None
+    task_id_in: TaskIdIn | None = None
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _known(self) -> "MethodSpec":
+        try:
+            list(self.variants())
+        except ThreefoldError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def variants(self) -> Iterator[Method]:
+        """One method for each combination of values."""
+        names = [name for name in self.method.split("+") if name != "none"]
+        for name in names:
+            if name not in METHODS:
+                raise unknown("method", name, METHODS)
+        owners = {key: self._owner(key, names) for key in self.values}
+        lists = [value if isinstance(value, list) else [value] for value in self.values.values()]
+        for values in product(*lists):
+            given: dict[str, dict[str, Value]] = {name: {} for name in names}
+            for (key, owner), value in zip(owners.items(), values, strict=True):
+                given[owner][key] = value
+            parts = [build(name, given[name]) for name in names]
+            yield Method(*(part for part in parts if part is not None))
+
+    def _owner(self, key: str, names: Sequence[str]) -> str:
+        fields = {name: part.model_fields if (part := METHODS[name].part) else {} for name in names}
+        for name, known in fields.items():
+            if key in known:
+                return name
+        raise unknown(f"hyperparameter of {self.method}", key, [k for known in fields.values() for k in known])
+
+
+class TrainingSpec(_Spec):
+    """How to train; what is not given is the paper's for the protocol."""
+
+    iters: int | None = Field(None, ge=1)
+    lr: float | None = Field(None, gt=0)
+    batch: int | None = Field(None, ge=1)
+    hidden: int | None = Field(None, ge=1)
+
+
+class QuickSpec(_Spec):
+    """What `--quick` makes of an experiment: the whole of it in minutes on two cores, at numbers that prove nothing."""
+
+    iters: int = Field(40, ge=1)
+    seeds: Seeds = "2"
+    points: int = Field(3, ge=2, description="values kept of a grid")
+
+
+class PartSpec(_Spec):
+    """Methods on one protocol."""
+
+    protocol: ProtocolName
+    data: str | None = None
+    tasks: int | None = Field(None, ge=1)
+    scenarios: list[ScenarioName] = Field(default_factory=lambda: list(scenarios.SCENARIOS), min_length=1)
+    methods: list[MethodSpec] = Field(min_length=1)
+
+
+class Experiment(_Spec):
+    """A whole experiment. A file with one part may give the part's fields at the top."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$")
+    title: str = ""
+    kind: Kind = "table"
+    seeds: Seeds = "20"
+    selected: str = Field("as given", description="how the hyperparameters were chosen")
+    training: TrainingSpec = Field(default_factory=lambda: TrainingSpec.model_validate({}))
+    quick: QuickSpec = Field(default_factory=lambda: QuickSpec.model_validate({}))
+    parts: list[PartSpec] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_part(cls, given: Any) -> Any:
+        fields = PartSpec.model_fields.keys() & given.keys() if isinstance(given, Mapping) else set()
+        if not fields or "parts" in given:
+            return given
+        rest = {key: value for key, value in given.items() if key not in fields}
+        return rest | {"parts": [{key: given[key] for key in fields}]}
+
+
+def load_experiment(path: str | Path) -> Experiment:
+    """The experiment in a TOML file; every mistake in it is named at once."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ThreefoldError(f"experiment '{path}' cannot be read ({error}); right would be a TOML file.") from error
+    return _parsed(text, str(path), path.stem)
+
+
+def paper_experiment(name: str) -> Experiment:
+    """One of the paper's experiments."""
+    if name not in PAPER:
+        raise unknown("experiment", name, [*PAPER, "all"])
+    text = files("threefold.experiments").joinpath("paper", f"{name}.toml").read_text(encoding="utf-8")
+    return _parsed(text, name, name)
+
+
+def _parsed(text: str, source: str, name: str) -> Experiment:
+    try:
+        return Experiment.model_validate({"name": name} | tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ThreefoldError(f"experiment '{source}' is not TOML: {error}.") from error
+    except ValidationError as error:
+        mistakes = [_mistake(e, several="parts" in tomllib.loads(text)) for e in error.errors()]
+        count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+        raise ThreefoldError(f"experiment '{source}' has {count}: {'; '.join(mistakes)}.") from error
+
+
+def _mistake(error: Any, *, several: bool) -> str:
+    """One mistake and its place, as the file has it: a single part's fields are at the top."""
+    places = [place for place in error["loc"] if place not in ("float", "int", "str", "bool")]
+    if not several and places[:2] == ["parts", 0]:
+        places = places[2:]
+    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in places).lstrip(".") or "the file"
+    message = error["msg"].removeprefix("Value error, ").rstrip(".")
+    value = error["input"]
+    shown = f" is {value!r}" if isinstance(value, str | int | float) else ""
+    return f"{place}{shown}: {message[0].lower() + message[1:]}"

@@ -1,0 +1,56 @@
+"""What is done, running and left."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from statistics import mean
+
+from threefold.experiments.ask import sections
+from threefold.experiments.claim import running
+from threefold.experiments.section import Section
+from threefold.results import Record, Store
+
+
+def status_of(store: Store) -> Iterator[str]:
+    """A line for each experiment, then one for each cohort in training."""
+    found = sections(store)
+    for section in found:
+        done = sum(len(result.records) for result in section.results)
+        line = f"{section.name}: {done} of {done + section.left} runs done"
+        if section.left:
+            rest = _rest(store, section)
+            line += f", {section.left} left, {f'about {rest}' if rest else 'time not known yet'}: {section.command}"
+        yield line
+    if not found:
+        yield f"{store.path}: no experiment was asked for yet"
+    for word in running(Path(f"{store.path}.checkpoints")):
+        if word:
+            share = 100 * word["step"] / word["steps"]
+            where = f"process {word['process']} on {word['machine']}"
+            yield f"running: {word['cohort']}, task {word['task'] + 1} of {word['tasks']}, {share:.0f}% ({where})"
+
+
+def seconds(record: Record) -> float:
+    """What one run took of its cohort's time."""
+    cohort: int = record.environment.get("cohort", 1)
+    return sum(record.timings.values()) / cohort
+
+
+def _rest(store: Store, section: Section) -> timedelta | None:
+    """The time left, one cohort after the other: a run takes what others of its method took, or others at all."""
+    taken: dict[str, list[float]] = defaultdict(list)
+    for result in section.results:
+        taken[result.cell.method.name] += [seconds(record) for record in result.records]
+    if not taken:
+        return None
+    overall = mean(value for values in taken.values() for value in values)
+    asked = store.experiments()[section.name]
+    per_method: dict[str, int] = defaultdict(int)
+    for cell in asked["cells"]:
+        per_method[cell["spec"]["method"]["name"]] += len(cell["seeds"])
+    total = 0.0
+    for method, runs in per_method.items():
+        done = len(taken.get(method, []))
+        total += (runs - done) * (mean(taken[method]) if done else overall)
+    return timedelta(seconds=round(total))

@@ -1,0 +1,207 @@
+"""A report as headings, paragraphs, lists and tables of text: what terminal, Markdown and LaTeX render alike."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from threefold.experiments import Section
+from threefold.report.evidence import RULE, Board, Evidence, boards, selection
+from threefold.report.panels import Chart, Panel, charts
+from threefold.report.provenance import provenance
+from threefold.report.words import DASH, NOT_RUN, count, difference, number, plus_minus, short, theirs
+from threefold.results import Summary
+
+
+@dataclass(frozen=True)
+class Heading:
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True)
+class Items:
+    items: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """`left` columns are text, the rest numbers. A rule is drawn where `groups` (one for each row) changes."""
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    groups: Sequence[str] = field(default=())
+    left: int = 1
+
+
+Block = Heading | Text | Items | Table
+
+
+Layout = Literal["page", "screen", "narrow"]
+"""How wide a table may be: for a page, for a terminal of 120 columns, or for one of 80."""
+
+
+def document(sections: Sequence[Section], layout: Layout = "page") -> Iterator[Block]:
+    """The whole report."""
+    drawn = charts(sections)
+    for section in sections:
+        yield Heading(section.title, 2)
+        yield from opening(section)
+        if section.kind == "table":
+            for board in boards(section):
+                yield from _board(board, layout)
+        for of, chart in drawn:
+            if of is section:
+                yield from _chart(chart)
+        remarks = [f"{method}: {remark}" for method, remark in section.notes.items()]
+        if remarks:
+            yield Items(remarks)
+    if any(section.kind == "table" and section.results for section in sections):
+        yield Heading("How cells are judged", 2)
+        yield Text(RULE)
+    batches = provenance(sections)
+    if batches:
+        yield Heading("What was run where", 2)
+        yield Items([f"{b.device}: {b.sentence} {b.software}".strip() for b in batches])
+
+
+def opening(section: Section) -> Iterator[Block]:
+    """What a reader must know before the numbers."""
+    if section.results or section.refused:
+        yield Text(selection(section))
+    if not section.results:
+        yield Text("No run of this experiment is finished yet.")
+    if section.left:
+        yield Text(f"Not complete: {count(section.left, 'run')} still to be trained.")
+    if section.command:
+        yield Text(f"Made by: {section.command}")
+
+
+def _board(board: Board, layout: Layout) -> Iterator[Block]:
+    if not board.cells:
+        return
+    yield comparison(board, layout)
+    signs = ["✓ agrees with the published number, ✗ differs from it, ? too few seeds to tell"]
+    signs += [f"{DASH} cannot be used there"] * bool(board.refused)
+    missing = len(board.rows) * len(board.columns) - len(board.at) - len(board.why_not)
+    signs += [f"{NOT_RUN} not run"] * bool(missing > 0)
+    yield Text("; ".join(signs) + ".")
+    yield evidence(board.cells, f"{board.protocol}: the evidence for each cell", layout)
+    told = board.explanations + [f"{DASH} {r.row}, {r.column}: {r.reason}" for r in board.refused]
+    if told:
+        yield Items(told)
+    yield Text("Methods beside each other (Welch's test at 5%, Holm's correction over the pairs of a column):")
+    yield Items([column.sentence for column in board.significance])
+
+
+def comparison(board: Board, layout: Layout = "page") -> Table:
+    """Methods × scenarios, ours beside the published; in a narrow table above it."""
+    narrow = layout == "narrow"
+    seeds = sorted({e.accuracy.n for e in board.cells})
+    many = count(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+    header = ["Approach", "Method"]
+    for column in board.columns:
+        header += [column] if narrow else [column, "published"]
+    rows = []
+    for strategy, row in board.rows:
+        line = [strategy, row]
+        for column in board.columns:
+            found = board.at.get((row, column))
+            empty = DASH if (row, column) in board.why_not else NOT_RUN
+            ours = f"{plus_minus(found.accuracy)} {found.symbol}".rstrip() if found else empty
+            line += [f"{ours}\n{_theirs(found)}".rstrip()] if narrow else [ours, _theirs(found)]
+        rows.append(line)
+    caption = (
+        f"{board.protocol}: average accuracy over all tasks, per cent (mean ± SEM of {many}"
+        f"{'; below: published' if narrow else ''})"
+    )
+    groups = [strategy for strategy, _ in board.rows]
+    if layout != "page":  # rules between the groups are enough
+        return Table(caption, header[1:], [row[1:] for row in rows], groups)
+    return Table(caption, header, _once(rows), groups, left=2)
+
+
+def _theirs(found: Evidence | None) -> str:
+    return theirs(found.published) if found and found.published else ""
+
+
+def _once(rows: Sequence[list[str]]) -> list[list[str]]:
+    """The first column says a group's name once."""
+    before, told = None, []
+    for first, *rest in rows:
+        told.append([first if first != before else "", *rest])
+        before = first
+    return told
+
+
+def evidence(cells: Sequence[Evidence], caption: str, layout: Layout = "page") -> Table:
+    """A row for each cell. In a narrow table two columns share one."""
+    rows = []
+    for e in cells:
+        judged = e.verdict
+        spread = f"{number(e.lowest, 1)} – {number(e.highest, 1)}" if e.accuracy.n > 1 else DASH
+        rows.append(
+            {
+                "Method": e.row,
+                "Scenario": e.column,
+                "Accuracy": plus_minus(e.accuracy),
+                "n": str(e.accuracy.n),
+                "SD": number(e.spread),
+                "Range": spread,
+                "Published": theirs(e.published),
+                "Difference [95%]": difference(judged.difference) if judged else DASH,
+                "Allowed": number(judged.allowed) if judged else DASH,
+                "Verdict": f"{e.symbol} {e.judgement}".strip(),
+            }
+        )
+    names = list(rows[0]) if rows else []
+    if layout == "screen":  # it stands in the table above
+        names.remove("Published")
+    if layout == "narrow":
+        pairs = [
+            ("Method", "Scenario"),
+            ("Accuracy", "Range"),
+            ("Published", "Difference [95%]"),
+            ("Verdict", "Allowed"),
+        ]
+        names = ["\n".join(pair) for pair in pairs]
+        rows = [{"\n".join(pair): "\n".join(row[name] for name in pair) for pair in pairs} for row in rows]
+    left = 1 if layout == "narrow" else 2
+    return Table(caption, names, [[row[name] for name in names] for row in rows], [e.row for e in cells], left)
+
+
+def _chart(chart: Chart) -> Iterator[Block]:
+    yield Text(chart.caption)
+    if chart.selected:
+        yield selected(chart)
+    for panel in chart.panels:
+        yield panel_table(chart, panel)
+
+
+def selected(chart: Chart) -> Table:
+    """The value that the paper chose and the best of ours, with the accuracy each leads to."""
+    header = ["Method", "Scenario", "Paper selected", "Accuracy", "Ours selects", "Accuracy"]
+    rows = [
+        [s.method, s.scenario, s.paper, maybe(s.paper_accuracy), s.best, maybe(s.best_accuracy)] for s in chart.selected
+    ]
+    return Table(f"{chart.title}: selected values (by the test sets of all tasks)", header, rows, left=2)
+
+
+def panel_table(chart: Chart, panel: Panel) -> Table:
+    """The numbers behind a panel: a row for each x, a column for each line."""
+    places = sorted({x for line in panel.lines for x in line.x})
+    by_line = [dict(zip(line.x, line.values, strict=True)) for line in panel.lines]
+    rows = [[short(x), *(maybe(points.get(x), NOT_RUN) for points in by_line)] for x in places]
+    header = [panel.x_label, *(line.label for line in panel.lines)]
+    rows += [[level.label, plus_minus(level.value), *[""] * (len(panel.lines) - 1)] for level in panel.levels]
+    groups = [*["points"] * len(places), *["levels"] * len(panel.levels)]
+    return Table(f"{chart.title}: {panel.title}", header, rows, groups)
+
+
+def maybe(value: Summary | None, otherwise: str = DASH) -> str:
+    return otherwise if value is None else plus_minus(value)

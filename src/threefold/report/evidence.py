@@ -1,0 +1,261 @@
+"""What the measured numbers are worth: each cell beside the published one, and the methods beside each other."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from threefold.experiments import Cell, Result, Section
+from threefold.report.explain import Explanation, explain, together
+from threefold.report.words import count, own_parts, strategy, title
+from threefold.results import Comparison, Outcome, Published, Summary, Verdict, compare_all
+
+SYMBOLS = {Outcome.AGREES: "✓", Outcome.DIFFERS: "✗", Outcome.TOO_FEW: "?"}
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """One measured cell."""
+
+    result: Result
+    row: str  # the method, as the table names it
+    column: str  # the scenario, as the table names it
+
+    @property
+    def cell(self) -> Cell:
+        return self.result.cell
+
+    @property
+    def accuracy(self) -> Summary:
+        return self.result.accuracy
+
+    @property
+    def strategy(self) -> str:
+        return strategy(own_parts(self.cell))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation over seeds."""
+        return self.accuracy.sem * math.sqrt(self.accuracy.n)
+
+    @property
+    def lowest(self) -> float:
+        return min(self.accuracy.per_seed) if not math.isnan(self.accuracy.mean) else math.nan
+
+    @property
+    def highest(self) -> float:
+        return max(self.accuracy.per_seed) if not math.isnan(self.accuracy.mean) else math.nan
+
+    @cached_property
+    def published(self) -> Published | None:
+        return self.cell.published()
+
+    @cached_property
+    def verdict(self) -> Verdict | None:
+        return self.result.verdict
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOLS[self.verdict.outcome] if self.verdict else ""
+
+    @property
+    def judgement(self) -> str:
+        """The verdict in words, or why there is none."""
+        if self.verdict:
+            return str(self.verdict.outcome)
+        if self.published is None:
+            return "nothing published"
+        shorter = self.cell.training.iters < self.cell.protocol.defaults.iters
+        return "shortened: not judged" if shorter else "other settings: not judged"
+
+    @property
+    def code(self) -> str:
+        """The judgement as one word."""
+        if self.verdict:
+            return {Outcome.AGREES: "agrees", Outcome.DIFFERS: "differs"}.get(self.verdict.outcome, "unsure")
+        return "alone" if self.published is None else "unjudged"
+
+    @cached_property
+    def explanation(self) -> Explanation | None:
+        return explain(self.result)
+
+    @property
+    def diverged(self) -> str:
+        """Which seeds diverged, in words; empty if none did."""
+        seeds = self.result.diverged
+        if not seeds:
+            return ""
+        named = ", ".join(map(str, seeds[:10])) + (", …" if len(seeds) > 10 else "")
+        return f"{len(seeds)} of {count(len(self.result.seeds), 'seed')} diverged ({named}), so there is no mean"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A dash, and its reason."""
+
+    row: str
+    column: str
+    strategy: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """How the methods of one column compare with each other: Welch's tests, Holm's correction over the column."""
+
+    title: str
+    comparisons: Sequence[Comparison]
+
+    @property
+    def tested(self) -> list[Comparison]:
+        return [c for c in self.comparisons if not math.isnan(c.p_holm)]
+
+    @property
+    def sentence(self) -> str:
+        """Which pairs differ: the shorter of the two lists."""
+        tested = self.tested
+        if not self.comparisons:
+            return f"{self.title}: one method only, nothing to compare."
+        if not tested:
+            return f"{self.title}: too few seeds to compare methods."
+        differ = [c for c in tested if c.significant]
+        alike = [c for c in tested if not c.significant]
+        pairs = count(len(tested), "pair")
+        if not alike:
+            text = f"{self.title}: all {pairs} of methods differ significantly"
+        elif not differ:
+            text = f"{self.title}: none of {pairs} of methods differs significantly"
+        elif len(alike) <= len(differ):
+            text = f"{self.title}: {len(differ)} of {pairs} differ significantly; all but {_listed(alike)}"
+        else:
+            text = f"{self.title}: {len(differ)} of {pairs} differ significantly: {_listed(differ)}"
+        untested = len(self.comparisons) - len(tested)
+        return text + (f" ({count(untested, 'pair')} could not be tested)." if untested else ".")
+
+    def unlike(self, row: str) -> list[str]:
+        """The methods that this one differs from significantly."""
+        pairs = [(c.first, c.second) for c in self.tested if c.significant and row in (c.first, c.second)]
+        return [second if first == row else first for first, second in pairs]
+
+
+def _listed(pairs: Sequence[Comparison]) -> str:
+    """EWC – SI, LwF (EWC with each of the others); DGR – iCaRL."""
+    by_first: dict[str, list[str]] = {}
+    for pair in pairs:
+        by_first.setdefault(pair.first, []).append(pair.second)
+    return "; ".join(f"{first} – {', '.join(seconds)}" for first, seconds in by_first.items())
+
+
+@dataclass(frozen=True, eq=False)
+class Board:
+    """The cells of one experiment on one protocol, arranged as methods × scenarios."""
+
+    section: Section
+    protocol: str
+    cells: Sequence[Evidence]
+    refused: Sequence[Refused]
+
+    @property
+    def _places(self) -> "list[Evidence | Refused]":
+        return [*self.cells, *self.refused]
+
+    @cached_property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(place.column for place in self._places))
+
+    @cached_property
+    def rows(self) -> list[tuple[str, str]]:
+        """Each method with its strategy: strategies in the order of the experiment, methods within them."""
+        strategies: dict[str, dict[str, None]] = {}
+        for each in sorted(self._places, key=lambda place: self._order.get(place.row, len(self._order))):
+            strategies.setdefault(each.strategy, {})[each.row] = None
+        return [(name, row) for name, rows in strategies.items() for row in rows]
+
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        """A method that runs somewhere stands where it runs; one that is refused everywhere comes last."""
+        return {row: place for place, row in enumerate(dict.fromkeys(c.row for c in self.cells))}
+
+    @cached_property
+    def at(self) -> dict[tuple[str, str], Evidence]:
+        return {(e.row, e.column): e for e in self.cells}
+
+    @cached_property
+    def why_not(self) -> dict[tuple[str, str], Refused]:
+        return {(r.row, r.column): r for r in self.refused}
+
+    @cached_property
+    def significance(self) -> list[Column]:
+        columns = []
+        for column in self.columns:
+            measured = {e.row: e.accuracy for e in self.cells if e.column == column}
+            if measured:
+                columns.append(Column(column, compare_all(measured)))
+        return columns
+
+    @property
+    def explanations(self) -> list[str]:
+        """Why numbers are low, and which seeds are missing."""
+        low = [(e.row, e.column, e.explanation) for e in self.cells if e.explanation]
+        return together(low) + [f"{e.row}, {e.column}: {e.diverged}." for e in self.cells if e.diverged]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many cells got which judgement."""
+        codes = [e.code for e in self.cells]
+        return {code: codes.count(code) for code in ("agrees", "differs", "unsure", "unjudged", "alone")}
+
+
+def boards(section: Section) -> list[Board]:
+    """A section's cells, by protocol."""
+    every = [r.cell for r in section.results] + [cell for cell, _ in section.refused]
+    found = []
+    for protocol in dict.fromkeys(cell.protocol.title for cell in every):
+        results = [r for r in section.results if r.cell.protocol.title == protocol]
+        refused = [(cell, reason) for cell, reason in section.refused if cell.protocol.title == protocol]
+        two_ways = any(r.cell.task_id_in == "hidden" for r in results)
+        taken: set[tuple[str, str]] = set()
+        cells = []
+        for result in results:
+            row, column = title(own_parts(result.cell)), _column(result.cell, two_ways)
+            while (row, column) in taken:  # the same method trained in another way: never hide one by the other
+                row = _told_apart(row, result.cell)
+            taken.add((row, column))
+            cells.append(Evidence(result, row, column))
+        dashes = [
+            Refused(title(own_parts(cell)), _column(cell, two_ways), strategy(own_parts(cell)), reason)
+            for cell, reason in refused
+        ]
+        found.append(Board(section, protocol, cells, dashes))
+    return found
+
+
+def _column(cell: Cell, two_ways: bool) -> str:
+    if not (two_ways and cell.scenario.task_known):
+        return cell.scenario.title
+    return f"{cell.scenario.title}, task in {'hidden layers' if cell.task_id_in == 'hidden' else 'output layer'}"
+
+
+def _told_apart(row: str, cell: Cell) -> str:
+    training = cell.training
+    settings = f"{row} [{training.iters} iterations, {training.hidden} units, {training.precision}, {training.device}]"
+    return f"{row}′" if "[" in row else settings
+
+
+def selection(section: Section) -> str:
+    """How the hyperparameters were chosen."""
+    if section.selected == "oracle":
+        return (
+            "selected: oracle. Hyperparameters were chosen on the test sets of all tasks, as in the paper (Appendix D),"
+            " which no learner that meets its tasks one after the other could do."
+        )
+    return f"selected: {section.selected}."
+
+
+RULE = (
+    "A cell agrees if it lies within three combined standard errors of the published mean, or within half a point;"
+    " it differs if it lies beyond both and zero is outside the 95% interval of the difference (Welch);"
+    " with fewer than three seeds, or if neither holds, there are too few seeds to tell."
+    " “Allowed” is the largest difference that would still agree. Runs that were not trained as in the paper are not"
+    " judged."
+)

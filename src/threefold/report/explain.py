@@ -1,0 +1,102 @@
+"""A low number is explained where it is printed, if the paper or the run itself shows why it is low."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from threefold.experiments import Cell, Result
+from threefold.report.words import own_parts, strategy
+from threefold.results import Outcome
+
+LOW = 75.0
+NEAR = 10.0  # a shortened run this far below the published number is not explained by it
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why an accuracy is low without being a fault."""
+
+    published: float | None  # the paper's number, which is low as well
+    paper: str  # what the paper says about it; may be empty
+    seen: str  # what the run itself shows; may be empty
+
+    def __str__(self) -> str:
+        known = "" if self.published is None else f"Low, and published as low: the paper reports {self.published:.2f}."
+        return " ".join(filter(None, (known, self.paper, self.seen)))
+
+
+def explain(result: Result) -> Explanation | None:
+    """None where the accuracy is not low, or where we cannot say why.
+
+    Nothing is said of an accuracy below the published one by more than the verdict's rule allows: that may be a fault.
+    """
+    mean, published, judged = result.accuracy.mean, result.cell.published(), result.verdict
+    if math.isnan(mean) or mean >= LOW:
+        return None
+    if judged and judged.outcome is Outcome.DIFFERS and published and mean < published.mean:
+        return None
+    known = published is not None and published.mean < LOW and (judged is not None or mean > published.mean - NEAR)
+    seen = _last_task_only(result)
+    if known and published:
+        return Explanation(published.mean, _in_the_paper(result.cell), seen)
+    if seen and strategy(own_parts(result.cell)) in ("Baselines", "Regularization"):
+        return Explanation(None, "", seen)
+    return None
+
+
+def together(found: Iterable[tuple[str, str, Explanation]]) -> list[str]:
+    """Explanations of cells (row, column, why), each said once for all the cells of a column that share it."""
+    shared: dict[tuple[str, str], list[str]] = {}
+    alone = []
+    for row, column, why in found:
+        if why.published is None:
+            alone.append(f"{row}, {column}: {why}")
+        else:
+            shared.setdefault((column, why.paper), []).append(f"{row} ({why.published:.2f})")
+    told = [
+        f"{column}, {', '.join(rows)}: low, and published as low (the paper's number in brackets). {why}".strip()
+        for (column, why), rows in shared.items()
+    ]
+    return told + alone
+
+
+def _in_the_paper(cell: Cell) -> str:
+    """What the paper says about it, in its results (section 5)."""
+    kind, parts = strategy(own_parts(cell)), {part.name for part in cell.method.parts}
+    if not cell.method.parts:
+        return "None is the lower bound: plain training on one task after another."
+    if kind == "Regularization" and _all_compete(cell):
+        return "Its section 5: methods that only regularise fail when the task must be inferred."
+    if kind == "Regularization" and cell.scenario.name == "domain":
+        guess = 100 / cell.protocol.classes_per_task
+        return f"Its section 5: methods that only regularise struggle here; guessing would give {guess:.0f}."
+    if "lwf" in parts and cell.protocol.name == "permuted":
+        return (
+            "Its section 5: LwF does not work on permuted images, presumably because the inputs of different tasks are"
+            " uncorrelated."
+        )
+    if "lwf" in parts and _all_compete(cell):
+        return "Its section 5: only methods that replay other data than the current task's do well here."
+    if "lwf" in parts:
+        return "Its section 5: LwF struggles here, though less than methods that only regularise."
+    return ""
+
+
+def _last_task_only(result: Result) -> str:
+    """Class-IL: does the network know the last task only?"""
+    if not _all_compete(result.cell) or result.cell.protocol.tasks < 2:
+        return ""
+    final = np.asarray(result.matrix[:, -1].mean(axis=0))
+    last, earlier = float(final[-1]), float(final[:-1].mean())
+    if not (last > 60 and earlier < last / 5):
+        return ""
+    return (
+        f"At the end it knows the last task ({last:.0f}% right) and little of the others ({earlier:.0f}%);"
+        f" the last task alone would make {100 / len(final):.0f}% on average."
+    )
+
+
+def _all_compete(cell: Cell) -> bool:
+    return cell.scenario.own_units and not cell.scenario.task_known

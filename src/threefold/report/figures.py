@@ -1,0 +1,139 @@
+"""Figures for a paper: SVG, PDF and PNG at page width."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from threefold.errors import ThreefoldError
+from threefold.experiments import Section
+from threefold.report.evidence import Board, Evidence, boards
+from threefold.report.panels import charts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "pdf", "png")
+
+STYLE: dict[Any, Any] = {
+    "font.size": 8.0,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["Helvetica", "Arial", "Liberation Sans", "DejaVu Sans"],
+    "axes.titlesize": 8.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8.0,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": "#444444",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.labelsize": 7.0,
+    "ytick.labelsize": 7.0,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.minor.size": 1.2,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "threefold",  # the same figure is the same file
+    "pdf.fonttype": 42,
+    "savefig.facecolor": "white",
+    "text.parse_math": False,  # a name with two dollar signs is a name
+}
+
+
+def save(sections: Sequence[Section], folder: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw everything there is to draw and answer the files: `FIGURE-PROTOCOL.svg` and so on."""
+    import matplotlib
+
+    for kind in formats:
+        if kind not in FORMATS:
+            raise ThreefoldError(
+                f"format '{kind}' of figures is not known; right would be one of {', '.join(FORMATS)}."
+            )
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ThreefoldError(f"figures '{place}' cannot be a folder: {error.strerror}; give another name.") from error
+    written: list[Path] = []
+    with matplotlib.rc_context(STYLE):  # figures are made without pyplot, so no backend that needs a screen is asked
+        for name, draw in drawings(sections):
+            figure = draw()
+            for kind in formats:
+                path = place / f"{_file(name)}.{kind}"
+                # no date inside: the same results give the same bytes
+                date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+                try:
+                    figure.savefig(path, dpi=200, metadata=date)
+                except OSError as error:
+                    raise ThreefoldError(
+                        f"figure '{path}' cannot be written: {error.strerror}; give another folder."
+                    ) from error
+                written.append(path)
+    return written
+
+
+def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], Figure]]]":
+    """Every figure by name, drawn when called."""
+    from threefold.report.cell_figures import draw_curves, draw_dreams, draw_matrices
+    from threefold.report.drawing import draw_chart
+
+    taken: set[str] = set()
+
+    def named(name: str) -> str:
+        unique = name
+        while unique in taken:
+            unique += "-2"
+        taken.add(unique)
+        return unique
+
+    for _, chart in charts(sections):
+        yield named(chart.name), partial(draw_chart, chart)
+    for section in sections:
+        for board in boards(section) if section.kind == "table" else []:
+            if not learned(board):
+                continue
+            base = f"{section.name}-{board.protocol}"
+            yield named(f"{base}-forgetting"), partial(draw_curves, board)
+            yield named(f"{base}-matrices"), partial(draw_matrices, board)
+            if any(dreams(e) is not None for e in board.cells):
+                yield named(f"{base}-dreams"), partial(draw_dreams, board)
+
+
+def learned(board: Board) -> list[Evidence]:
+    """Cells with anything to draw: at least one seed that did not diverge."""
+    return [e for e in board.cells if not np.isnan(e.result.matrix[:, -1]).all()]
+
+
+def dreams(found: Evidence) -> NDArray[np.uint8] | None:
+    """What the generator of the first seed dreamt: tasks × images × rows × columns; None where there is nothing."""
+    try:
+        images = found.result.keepsake("dreams")[0]
+    except (KeyError, ValueError):  # not kept, or not by every run alike
+        return None
+    side = math.isqrt(images.shape[-1])
+    if images.ndim != 3 or side * side != images.shape[-1]:
+        return None
+    square: NDArray[np.uint8] = images.reshape(*images.shape[:-1], side, side)
+    return square
+
+
+def mosaic(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Images in rows and columns with a pixel between them."""
+    padded = np.pad(images, ((0, 0), (0, 0), (0, 1), (0, 1)))
+    rows, columns, height, width = padded.shape
+    return padded.transpose(0, 2, 1, 3).reshape(rows * height, columns * width)[:-1, :-1]
+
+
+def _file(name: str) -> str:
+    """A name that is safe as a file's, whatever the data are called."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.") or "figure"

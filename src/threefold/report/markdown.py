@@ -1,0 +1,37 @@
+"""The report as Markdown, to be pasted into a page or an issue."""
+
+import re
+from collections.abc import Sequence
+
+from threefold.experiments import Section
+from threefold.report.document import Block, Heading, Items, Table, Text, document
+
+
+def render(sections: Sequence[Section]) -> str:
+    return "\n\n".join(_block(block) for block in document(sections)) + "\n"
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Heading():
+            return f"{'#' * block.level} {escape(block.text)}"
+        case Text():
+            return escape(block.text)
+        case Items():
+            return "\n".join(f"- {escape(item)}" for item in block.items)
+        case Table():
+            return _table(block)
+
+
+def _table(table: Table) -> str:
+    marks = [":--" if place < table.left else "--:" for place in range(len(table.header))]
+    lines = [table.header, marks, *table.rows]
+    rows = [f"| {' | '.join(cell if line is marks else escape(cell) for cell in line)} |" for line in lines]
+    return f"**{escape(table.caption)}**\n\n" + "\n".join(rows)
+
+
+def escape(text: str) -> str:
+    """Text in which nothing is mark-up, on one line."""
+    plain = " ".join(text.split())
+    plain = plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", plain)

@@ -1,0 +1,71 @@
+"""What was run where, when, and for how long."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from threefold.experiments import Section
+from threefold.report.words import count, duration, moment
+from threefold.results import Record
+
+KNOWN = ("device", "precision", "threefold", "git", "torch", "python", "platform", "threads")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Runs that were computed in the same place with the same software."""
+
+    environment: dict[str, str]
+    runs: int
+    seconds: float  # of the machine: networks trained together share theirs
+    first: str
+    last: str
+
+    @property
+    def device(self) -> str:
+        return self.environment.get("device", "unknown device")
+
+    @property
+    def sentence(self) -> str:
+        """How much was run there, when and for how long."""
+        precision = f" ({self.environment['precision']})" if "precision" in self.environment else ""
+        return (
+            f"{count(self.runs, 'run')} in {duration(self.seconds)} of machine time{precision},"
+            f" from {moment(self.first)} to {moment(self.last)}."
+        )
+
+    @property
+    def software(self) -> str:
+        named = {name: value for name, value in self.environment.items() if name not in ("device", "precision")}
+        return ", ".join(f"{name} {value}" for name, value in named.items())
+
+
+def provenance(sections: Sequence[Section]) -> list[Batch]:
+    """The runs of these sections, each counted once, by the place they were computed in."""
+    groups: dict[tuple[tuple[str, str], ...], list[Record]] = {}
+    for record in distinct(sections):
+        place = tuple((name, str(value)) for name in KNOWN if (value := record.environment.get(name)) is not None)
+        groups.setdefault(place, []).append(record)
+    batches = []
+    for place, records in groups.items():
+        created = sorted(record.created for record in records)
+        batches.append(Batch(dict(place), len(records), machine_seconds(records), created[0], created[-1]))
+    return sorted(batches, key=lambda batch: batch.first)
+
+
+def distinct(sections: Sequence[Section]) -> list[Record]:
+    """The runs behind these sections; a run that several of them show is one run."""
+    every = {record.key: record for section in sections for result in section.results for record in result.records}
+    return list(every.values())
+
+
+def machine_seconds(records: Iterable[Record]) -> float:
+    """A cohort's networks train in lockstep and each records the time of all: each counts for its share."""
+    every = ((seconds, _cohort(record.environment)) for record in records for seconds in record.timings.values())
+    return sum(seconds / cohort for seconds, cohort in every if not math.isnan(seconds))
+
+
+def _cohort(environment: Any) -> int:
+    size = environment.get("cohort", 1)
+    return size if isinstance(size, int) and size > 0 else 1

@@ -1,0 +1,271 @@
+"""Small charts as inline SVG. Colours are classes of the page's style sheet, so they follow its light and dark."""
+
+import math
+from base64 import b64encode
+from collections.abc import Sequence
+from html import escape
+from struct import pack
+from zlib import compress, crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from threefold.report.palette import STRATEGIES, legible_on, ramp
+from threefold.report.panels import Level, Line, Mark, Panel
+from threefold.report.words import short
+from threefold.results import Published, Summary
+
+WIDE, TALL = 340, 230
+LEFT, RIGHT, TOP, BOTTOM = 34, 8, 10, 36
+SHADES = 10  # classes r0 … r9
+
+
+def shade(place: float) -> str:
+    return f"r{min(SHADES - 1, max(0, round(place * (SHADES - 1))))}"
+
+
+class Frame:
+    """A coordinate system with its axes."""
+
+    def __init__(self, xs: Sequence[float], ys: tuple[float, float], log: bool, right: int = RIGHT) -> None:
+        self.log, self.low, self.high, self.right = log, ys[0], ys[1], right
+        places = [self._scale(x) for x in xs]
+        self.first, self.last = min(places), max(places)
+
+    def _scale(self, x: float) -> float:
+        return math.log10(x) if self.log else x
+
+    def x(self, value: float) -> float:
+        span = self.last - self.first
+        share = (self._scale(value) - self.first) / span if span else 0.5
+        return LEFT + 6 + share * (WIDE - LEFT - self.right - 12)
+
+    def y(self, value: float) -> float:
+        return TOP + (self.high - value) / (self.high - self.low) * (TALL - TOP - BOTTOM)
+
+    def points(self, xs: Sequence[float], ys: Sequence[float]) -> str:
+        return " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in zip(xs, ys, strict=True))
+
+    def axes(self, ticks: Sequence[tuple[float, str]], label: str) -> str:
+        edge, floor = WIDE - self.right, TALL - BOTTOM
+        parts = []
+        for value in nice(self.low, self.high):
+            y = self.y(value)
+            parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{edge}"/>')
+            parts.append(f'<text x="{LEFT - 5}" y="{y + 3.5:.1f}" class="end">{short(value)}</text>')
+        parts.append(f'<path class="axis" d="M{LEFT} {floor}H{edge}"/>')
+        for value, text in ticks:
+            parts.append(f'<text x="{self.x(value):.1f}" y="{floor + 13}" class="mid">{escape(text)}</text>')
+        middle = (LEFT + edge) / 2
+        parts.append(f'<text x="{middle:.0f}" y="{TALL - 6}" class="mid label">{escape(label)}</text>')
+        return "".join(parts)
+
+
+def nice(low: float, high: float) -> list[float]:
+    """Round numbers between two limits, four to six of them."""
+    rough = (high - low) / 4
+    unit = 10 ** math.floor(math.log10(rough))
+    step = next(unit * m for m in (1, 2, 5, 10) if unit * m >= rough * 0.8)
+    return [round(step * i, 6) for i in range(math.ceil(low / step), math.floor(high / step + 1e-9) + 1)]
+
+
+def limits(values: Sequence[float], least: float = 10.0) -> tuple[float, float]:
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return 0.0, 100.0
+    room = max((max(known) - min(known)) * 0.08, (least - max(known) + min(known)) / 2)
+    return max(0.0, min(known) - room), min(101.0, max(known) + room)
+
+
+def chart(panel: Panel) -> str:
+    """One panel of curves."""
+    values = [v.mean for line in panel.lines for v in line.values] + [level.value.mean for level in panel.levels]
+    xs = sorted({x for line in panel.lines for x in line.x} | {mark.x for mark in panel.marks})
+    frame = Frame(xs, limits(values), panel.log, right=88 if panel.levels else RIGHT)
+    parts = [frame.axes(_ticks(xs, panel.log), panel.x_label)]
+    edge = WIDE - frame.right
+    names = sorted(panel.levels, key=lambda level: level.value.mean)
+    places = spread([-frame.y(level.value.mean) for level in names], 10.5, -(TALL - BOTTOM), -TOP)
+    for level, place in zip(names, places, strict=True):
+        parts.append(_level(frame, level, -place, edge))
+    for line in panel.lines:
+        parts.append(_curve(frame, line, dots=not panel.marks))
+    parts += [_mark(frame, panel, mark) for mark in panel.marks]
+    return _figure(WIDE, TALL, f"{panel.title}: average accuracy over {panel.x_label}", "".join(parts))
+
+
+def _level(frame: Frame, level: Level, at: float, edge: int) -> str:
+    """A horizontal line with its band, and its name beside it at height `at`."""
+    mean, sem = level.value.mean, level.value.sem
+    y = frame.y(mean)
+    band = ""
+    if not math.isnan(sem):
+        top, height = frame.y(mean + sem), frame.y(mean - sem) - frame.y(mean + sem)
+        band = f'<path class="band" d="M{LEFT} {top:.1f}H{edge}v{height:.1f}H{LEFT}z"/>'
+    line = (
+        f'<path class="level" d="M{LEFT} {y:.1f}H{edge}"/><path class="lead" d="M{edge} {y:.1f}L{edge + 6} {at:.1f}"/>'
+    )
+    name = f'<text x="{edge + 8}" y="{at + 3:.1f}" class="own">{escape(_cut(level.label, 15))}</text>'
+    tip = f"<title>{escape(f'{level.label}: {mean:.2f}')}</title>"
+    return f'<g class="s{STRATEGIES.get(level.strategy, 6)}">{tip}{band}{line}{name}</g>'
+
+
+def _mark(frame: Frame, panel: Panel, mark: Mark) -> str:
+    """A ring or a dot on the curve; on the axis where that value was not tried."""
+    tried = mark.value is not None and not math.isnan(mark.value.mean)
+    y = frame.y(mark.value.mean) if mark.value and tried else TALL - BOTTOM
+    tip = f"{panel.lines[mark.line].label}, {'paper' if mark.by == 'paper' else 'best of ours'}: {short(mark.x)}"
+    kind = _class(panel.lines[mark.line])
+    shape = f'cx="{frame.x(mark.x):.1f}" cy="{y:.1f}" r="{6 if mark.by == "paper" else 3.5}"'
+    drawn = ("ring" if tried else "ring untried") if mark.by == "paper" else "dot"
+    return f'<circle class="{drawn} {kind}" {shape}><title>{escape(tip)}</title></circle>'
+
+
+def spread(wanted: Sequence[float], step: float, low: float, high: float) -> list[float]:
+    """Places at least `step` apart, each near the wanted one (these rise): labels that meet form a block around their
+    middle, and blocks that meet form one."""
+    blocks: list[list[float]] = []
+
+    def start(block: list[float]) -> float:
+        first = sum(block) / len(block) - step * (len(block) - 1) / 2
+        return max(low, min(first, high - step * (len(block) - 1)))
+
+    for value in wanted:
+        blocks.append([value])
+        while len(blocks) > 1 and start(blocks[-2]) + step * len(blocks[-2]) > start(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] += last
+    return [start(block) + step * i for block in blocks for i in range(len(block))]
+
+
+def _curve(frame: Frame, line: Line, dots: bool) -> str:
+    known = [(x, v) for x, v in zip(line.x, line.values, strict=True) if not math.isnan(v.mean)]
+    lost = [x for x, v in zip(line.x, line.values, strict=True) if math.isnan(v.mean)]
+    crosses = "".join(f'<path class="lost" d="M{frame.x(x) - 3:.1f} {TALL - BOTTOM - 3}l6 6m0 -6l-6 6"/>' for x in lost)
+    if not known:
+        return crosses
+    xs, means = [x for x, _ in known], [v.mean for _, v in known]
+    band = ""
+    if line.shade is None and len(known) > 1 and not any(math.isnan(v.sem) for _, v in known):
+        upper = frame.points(xs, [v.mean + v.sem for _, v in known])
+        lower = frame.points(xs[::-1], [v.mean - v.sem for _, v in known][::-1])
+        band = f'<polygon class="band" points="{upper} {lower}"/>'
+    body = f'<polyline class="line" points="{frame.points(xs, means)}"/>'
+    for x, v in known if dots else []:
+        tip = escape(f"{line.label}, {short(x)}: {v.mean:.2f}")
+        where = f'cx="{frame.x(x):.1f}" cy="{frame.y(v.mean):.1f}"'
+        body += f'<circle class="dot" {where} r="2.4"><title>{tip}</title></circle>'
+    return f'<g class="{_class(line)}"><title>{escape(line.label)}</title>{band}{body}{crosses}</g>'
+
+
+def _class(line: Line) -> str:
+    return f"s{line.hue % 7}" if line.shade is None else shade(line.shade)
+
+
+def _ticks(xs: Sequence[float], log: bool) -> list[tuple[float, str]]:
+    if not log:
+        return [(value, short(value)) for value in nice(xs[0], xs[-1])]
+    first, last = math.ceil(math.log10(xs[0]) - 1e-9), math.floor(math.log10(xs[-1]) + 1e-9)
+    step = max(1, math.ceil((last - first) / 5))
+    return [(10.0**k, short(10.0**k)) for k in range(first, last + 1, step)]
+
+
+def forgetting(initial: NDArray[np.float64], matrix: NDArray[np.float64]) -> str:
+    """Accuracy on each task as training goes on: mean over the seeds that did not diverge."""
+    kept = ~np.isnan(matrix).any(axis=(1, 2))
+    values = np.concatenate([initial[kept][:, None], matrix[kept]], axis=1)  # seeds × moments × tasks
+    means, tasks = values.mean(axis=0), values.shape[2]
+    sems = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else np.zeros_like(means)
+    moments = list(range(tasks + 1))
+    frame = Frame(moments, (0.0, 101.0), False, right=46)
+    ticks = [(float(m), str(m)) for m in moments if tasks <= 6 or m % 2 == 0]
+    parts = [frame.axes(ticks, "tasks trained")]
+    ends = sorted(range(tasks), key=lambda task: means[-1, task])
+    places = spread([-frame.y(means[-1, task]) for task in ends], 10.5, -(TALL - BOTTOM), -TOP)
+    for task in range(tasks):
+        ys = means[:, task].tolist()
+        before = frame.points(moments[: task + 2], ys[: task + 2])
+        after = frame.points(moments[task + 1 :], ys[task + 1 :])
+        y = -places[ends.index(task)]
+        upper = frame.points(moments, (means + sems)[:, task].tolist())
+        lower = frame.points(moments[::-1], (means - sems)[::-1, task].tolist())
+        parts.append(
+            f'<g class="{shade(task / max(1, tasks - 1))}"><title>task {task + 1}: {ys[-1]:.1f} at the end</title>'
+            f'<polygon class="band" points="{upper} {lower}"/>'
+            f'<polyline class="line faint" points="{before}"/><polyline class="line" points="{after}"/>'
+            f'<circle class="dot" cx="{frame.x(task + 1):.1f}" cy="{frame.y(ys[task + 1]):.1f}" r="2.4"/>'
+            f'<text x="{WIDE - 44}" y="{y + 3:.1f}" class="own">task {task + 1}</text></g>'
+        )
+    return _figure(WIDE, TALL, "Accuracy on each task as training goes on", "".join(parts))
+
+
+def heat_map(matrix: NDArray[np.float64]) -> str:
+    """Accuracy after each task (down) on each task (across)."""
+    kept = matrix[~np.isnan(matrix).any(axis=(1, 2))].mean(axis=0)
+    tasks = len(kept)
+    side = 200 / tasks
+    parts = []
+    for task in range(tasks):
+        at = (task + 0.5) * side
+        parts.append(f'<text x="{at + 28:.1f}" y="212" class="mid">{task + 1}</text>')
+        parts.append(f'<text x="22" y="{at + 3.5:.1f}" class="end">{task + 1}</text>')
+    size = 9 if tasks <= 6 else 7.5
+    for (row, column), value in np.ndenumerate(kept):
+        x, y = 28 + column * side, row * side
+        parts.append(f'<path d="M{x:.1f} {y:.1f}h{side:.1f}v{side:.1f}h-{side:.1f}z" fill="{ramp(value / 100)}"/>')
+        ink = "in light" if legible_on(value / 100) == "#ffffff" else "in"
+        where = f'x="{x + side / 2:.1f}" y="{y + side / 2 + 3:.1f}" font-size="{size}"'
+        parts.append(f'<text {where} class="{ink}">{value:.0f}</text>')
+    parts.append('<text x="128" y="226" class="mid label">accuracy on task</text>')
+    parts.append('<text transform="translate(8 100) rotate(-90)" class="mid label">after training on task</text>')
+    return _figure(232, 230, "Accuracy after each task on each task, per cent", "".join(parts))
+
+
+def seeds(accuracy: Summary, published: Published | None) -> str:
+    """Each seed as a dot, the mean with its standard error, and the published mean with its own."""
+    values = [v for v in accuracy.per_seed if not math.isnan(v)]
+    shown = values + ([published.mean - published.sem, published.mean + published.sem] if published else [])
+    if not shown:
+        return ""
+    low, high = limits(shown, 2.0)
+
+    def x(value: float) -> float:
+        return 60 + (value - low) / (high - low) * (WIDE - 72)
+
+    parts = ['<text x="0" y="19">seeds</text><text x="0" y="37">mean</text>']
+    parts += [f'<circle class="seed" cx="{x(v):.1f}" cy="15" r="3.2"><title>{v:.2f}</title></circle>' for v in values]
+    rows: list[tuple[float, float, int, str]] = [(accuracy.mean, accuracy.sem, 33, "s0")]
+    if published:
+        rows.append((published.mean, published.sem, 51, "s1"))
+        parts.append('<text x="0" y="55">published</text>')
+    for mean, sem, y, kind in rows:
+        if math.isnan(mean):
+            continue
+        error = 0.0 if math.isnan(sem) else sem
+        parts.append(f'<g class="{kind}"><path class="line" d="M{x(mean - error):.1f} {y}H{x(mean + error):.1f}"/>')
+        parts.append(f'<circle class="dot" cx="{x(mean):.1f}" cy="{y}" r="3.2"/></g>')
+    for value in nice(low, high):
+        parts.append(f'<text x="{x(value):.1f}" y="76" class="mid">{short(value)}</text>')
+        parts.append(f'<path class="grid" d="M{x(value):.1f} 4V64"/>')
+    return _figure(WIDE, 80, "Accuracy of each seed, the mean, and the published mean", "".join(parts))
+
+
+def _figure(width: int, height: int, label: str, body: str) -> str:
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def picture(pixels: NDArray[np.uint8]) -> str:
+    """A grey image as the address of a PNG that holds it."""
+    height, width = pixels.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return pack(">I", len(data)) + kind + data + pack(">I", crc32(kind + data))
+
+    header = pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", compress(rows, 9)) + chunk(b"IEND", b"")
+    return f"data:image/png;base64,{b64encode(png).decode()}"

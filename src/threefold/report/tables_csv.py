@@ -1,0 +1,91 @@
+"""The report as CSV: one row for each cell, in full precision."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+
+from threefold.experiments import Section
+from threefold.experiments.cell import written
+from threefold.report.evidence import Board, Evidence, boards
+from threefold.report.provenance import machine_seconds
+
+COLUMNS = (
+    *("experiment", "protocol", "scenario", "task_id_in", "approach", "method", "written", "hyperparameters"),
+    *("selected", "tasks", "iters", "lr", "batch", "hidden", "precision", "device"),
+    *("seeds", "diverged_seeds", "mean", "sem", "sd", "min", "max", "per_seed"),
+    *("learning_accuracy", "forgetting", "backward_transfer", "forward_transfer"),
+    *("published_mean", "published_sem", "published_n"),
+    *("difference", "difference_low", "difference_high", "p", "allowed", "verdict"),
+    *("differs_significantly_from", "explanation", "refused", "machine_seconds", "first_created", "last_created"),
+)
+
+
+def render(sections: Sequence[Section]) -> str:
+    """Empty where there is no such number; refused pairs have a row with the reason."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for section in sections:
+        for board in boards(section):
+            columns = {column.title: column for column in board.significance} if section.kind == "table" else {}
+            for found in board.cells:
+                unlike = columns[found.column].unlike(found.row) if columns else []
+                writer.writerow({name: _plain(value) for name, value in _row(board, found, unlike).items()})
+            for dash in board.refused:
+                row = {"experiment": section.name, "protocol": board.protocol, "scenario": dash.column}
+                row |= {"approach": dash.strategy, "method": dash.row, "refused": dash.reason}
+                writer.writerow({name: _plain(value) for name, value in row.items()})
+    return text.getvalue()
+
+
+def _row(board: Board, found: Evidence, unlike: Sequence[str]) -> dict[str, object]:
+    cell, accuracy, judged, published = found.cell, found.accuracy, found.verdict, found.published
+    records = found.result.records
+    created = sorted(record.created for record in records)
+    row: dict[str, object] = {
+        "experiment": board.section.name,
+        "protocol": board.protocol,
+        "scenario": found.column,
+        "task_id_in": cell.task_id_in,
+        "approach": found.strategy,
+        "method": found.row,
+        "written": written(cell.method),
+        "hyperparameters": json.dumps(cell.method.hyperparameters()),
+        "selected": board.section.selected,
+        "tasks": cell.protocol.tasks,
+        "lr": cell.lr,
+        **{name: getattr(cell.training, name) for name in ("iters", "batch", "hidden", "precision", "device")},
+        "seeds": accuracy.n,
+        "diverged_seeds": " ".join(map(str, found.result.diverged)),
+        "mean": accuracy.mean,
+        "sem": accuracy.sem,
+        "sd": found.spread,
+        "min": found.lowest,
+        "max": found.highest,
+        "per_seed": " ".join(repr(value) for value in accuracy.per_seed),
+        **{name: summary.mean for name, summary in found.result.metrics.items() if name in COLUMNS},
+        "verdict": found.judgement,
+        "differs_significantly_from": "; ".join(unlike),
+        "explanation": str(found.explanation or ""),
+        "machine_seconds": machine_seconds(records),
+        "first_created": created[0],
+        "last_created": created[-1],
+    }
+    if published:
+        row |= {"published_mean": published.mean, "published_sem": published.sem, "published_n": published.n}
+    if judged:
+        d = judged.difference
+        row |= {"difference": d.value, "difference_low": d.low, "difference_high": d.high, "p": d.p}
+        row["allowed"] = judged.allowed
+    return row
+
+
+def _plain(value: object) -> object:
+    """NaN is no number, so its place stays empty; text that a spreadsheet would compute is quoted as text."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, str) and value[:1] in tuple("=+-@\t\r"):
+        return f"'{value}"
+    return value

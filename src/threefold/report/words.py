@@ -1,0 +1,105 @@
+"""How reports write methods and numbers."""
+
+import math
+
+from threefold.experiments import Cell
+from threefold.experiments.cell import chosen
+from threefold.methods import METHODS, Method, Part
+from threefold.results import Difference, Published, Summary
+
+DASH = "–"
+NOT_RUN = "…"
+
+
+def title(method: Method) -> str:
+    """A method as tables name it, with the hyperparameters that were given."""
+    return (
+        " + ".join(
+            (METHODS[part.name].title if part.name in METHODS else part.name)
+            + (f" ({', '.join(chosen(part))})" if chosen(part) else "")
+            for part in method.parts
+        )
+        or METHODS["none"].title
+    )
+
+
+def own_parts(cell: Cell) -> Method:
+    """The method that names a cell's row: as in Table B.1, gates that only bring the task into the hidden layers are
+    the column's affair, not the method's, unless something was said about them."""
+    if cell.task_id_in != "hidden":
+        return cell.method
+    return Method(*(part for part in cell.method.parts if not part.uses_task or chosen(part)))
+
+
+def strategy(method: Method) -> str:
+    """The paper's name for the method's approach."""
+    if not method.parts:
+        return METHODS["none"].strategy
+    return " + ".join(dict.fromkeys(_strategy(part) for part in method.parts))
+
+
+def _strategy(part: Part) -> str:
+    return METHODS[part.name].strategy if part.name in METHODS else "Other"
+
+
+def plus_minus(summary: Summary) -> str:
+    if math.isnan(summary.mean):
+        return "diverged"
+    return number(summary.mean) + ("" if math.isnan(summary.sem) else f" ± {summary.sem:.2f}")
+
+
+def theirs(published: Published | None) -> str:
+    return f"{published.mean:.2f} ± {published.sem:.2f}" if published else DASH
+
+
+def signed(value: float) -> str:
+    """A difference, with a true minus sign."""
+    if math.isnan(value):
+        return DASH
+    text = f"{value:+.2f}"
+    return ("+0.00" if float(text) == 0 else text).replace("-", "−")
+
+
+def difference(found: Difference) -> str:
+    """A difference with its 95% interval."""
+    if math.isnan(found.value):
+        return DASH
+    if math.isnan(found.low):
+        return signed(found.value)
+    return f"{signed(found.value)} [{signed(found.low)}, {signed(found.high)}]"
+
+
+def number(value: float, digits: int = 2) -> str:
+    return DASH if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
+
+
+def short(value: float) -> str:
+    """A hyperparameter or a budget in few characters: 1e+07 is 1e7."""
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:g}"
+    mantissa, _, exponent = f"{value:e}".partition("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def moment(created: str) -> str:
+    """2026-03-01T12:00:00+00:00 as 2026-03-01 12:00 UTC."""
+    return created[:16].replace("T", " ") + (" UTC" if created.endswith("+00:00") else "")
+
+
+def count(number: int, thing: str, several: str = "") -> str:
+    return f"{number} {thing if number == 1 else several or thing + 's'}"
+
+
+def printable(text: str) -> str:
+    """Text without what a terminal would obey."""
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)

@@ -1,0 +1,130 @@
+"""The page, read as text."""
+
+import re
+from base64 import b64decode
+from io import BytesIO
+
+import numpy as np
+import pytest
+from fake_sections import a_cell, a_result, a_table, everything, protocol
+from hostile import NAME, REASON, hostile_section
+from page_reader import Page
+from PIL import Image
+
+from threefold.experiments import Section
+from threefold.report import html
+from threefold.report.evidence import boards
+from threefold.report.figures import dreams, mosaic
+from threefold.report.svg import picture
+
+
+@pytest.fixture(scope="module")
+def sections() -> list[Section]:
+    return everything()
+
+
+@pytest.fixture(scope="module")
+def text(sections: list[Section]) -> str:
+    return html.render(sections)
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    return Page(text)
+
+
+def test_a_full_report_is_of_sensible_size(text: str) -> None:
+    assert len(text.encode()) < 3_000_000
+
+
+def test_nothing_is_fetched_or_run(page: Page, text: str) -> None:
+    assert page.outside() == []
+    assert "default-src 'none'" in text
+
+
+def test_names_are_unique_and_links_lead_somewhere(page: Page) -> None:
+    assert len(set(page.ids)) == len(page.ids)
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+
+
+def test_every_cell_has_its_number_verdict_and_detail(page: Page, text: str, sections: list[Section]) -> None:
+    tables = [section for section in sections if section.kind == "table"]
+    cells = [e for section in tables for board in boards(section) for e in board.cells]
+    assert page.count("a", "ours") == len(cells)
+    assert page.count("div", "cell") == len(cells)
+    assert page.count("a", "dash") == sum(len(section.refused) for section in tables)
+    for found in cells:
+        assert f"{found.accuracy.mean:.2f} <small>± {found.accuracy.sem:.2f}</small>" in text
+    assert text.count("✗ differs</span>") == 2 * sum(e.judgement == "differs" for e in cells)  # table and detail
+
+
+def test_figures_are_present(page: Page, sections: list[Section]) -> None:
+    cells = sum(len(section.results) for section in sections if section.kind == "table")
+    pictures = [attrs for tag, attrs in page.elements if tag == "svg" and attrs.get("role") == "img"]
+    panels = 3 + 3 + 6 + 6
+    assert len(pictures) == 3 * cells + panels
+    assert page.count("img", "dreams") == 6 + 6 + 4
+
+
+def test_a_dash_leads_to_its_reason(text: str) -> None:
+    (name,) = set(re.findall(r'data-column="Class-IL"><a class="dash" href="#(c\d+)"', text.split('id="e1"')[0]))
+    assert re.search(rf'<li id="{name}">– XdG, Class-IL: XdG chooses its gates by the task', text)
+
+
+def test_low_numbers_and_selection_are_explained(text: str) -> None:
+    assert "low, as published" in text
+    assert "methods that only regularise fail when the task must be inferred" in text
+    assert "selected: oracle" in text
+    assert "test sets of all tasks" in text
+
+
+def test_where_and_for_how_long(text: str) -> None:
+    places = text.split('id="places"')[1]
+    assert "NVIDIA H200" in places
+    assert "of machine time (fp32), from 2026-03-01 12:00 UTC to 2026-03-03 12:00 UTC" in places
+
+
+def test_hostile_names_are_text() -> None:
+    text = html.render([hostile_section()])
+    page = Page(text)
+    assert page.outside() == []
+    assert page.count("script") == 0
+    words = "".join(page.texts)
+    assert NAME in words
+    assert REASON in words
+
+
+def test_curves_are_safe_from_hostile_names_too() -> None:
+    section = hostile_section()
+    for kind in ("budgets", "grids"):
+        made = Section(NAME, NAME, kind, section.results, section.refused)
+        assert Page(html.render([made])).outside() == []
+
+
+def test_diverged_and_single_seeds_have_their_place() -> None:
+    results = [
+        a_result(a_cell(protocol(), "task", "ewc"), 90.0, seeds=3, diverged=[2]),
+        a_result(a_cell(protocol(), "task", "si"), 90.0, seeds=1, diverged=[1]),
+        a_result(a_cell(protocol(), "task", "none"), 90.0, seeds=1),
+    ]
+    text = html.render([Section("a", "A", "table", results, left=4)])
+    Page(text)
+    assert "nan" not in re.sub(r"<style>.*?</style>|explanation", "", text, flags=re.DOTALL)
+    assert "1 of 3 seeds diverged (2)" in text
+    assert "4 runs" in text
+
+
+def test_nothing_yet_is_a_page() -> None:
+    assert "No run of this experiment is finished yet." in html.render([Section("a", "A", "table", [], left=1)])
+    Page(html.render([]))
+
+
+def test_a_picture_holds_its_pixels() -> None:
+    found = boards(a_table(methods=["dgr"], seeds=2))[0].cells[0]
+    images = dreams(found)
+    assert images is not None
+    assert images.shape == (5, 8, 28, 28)
+    address = picture(mosaic(images))
+    pixels = np.asarray(Image.open(BytesIO(b64decode(address.partition(",")[2]))))
+    assert np.array_equal(pixels, mosaic(images))
+    assert np.array_equal(pixels[29:57, 58:86], images[1, 2])

@@ -25,6 +25,7 @@ from threefold.protocols import Defaults, Permuted, Split
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOME = "/home/you"  # what a page calls the reader's folder
+NAMED = re.compile(r"# (\w+\.(?:py|toml))(, continued)?\n")
 
 
 class Block(NamedTuple):
@@ -70,16 +71,21 @@ class Desk:
 
     def follow(self, page: str) -> None:
         for block in blocks(page):
-            done = {"python": self._python, "sh": self._sh, "console": self._console}[block.language]
+            done = {"python": self._python, "toml": self._file, "sh": self._sh, "console": self._console}[
+                block.language
+            ]
             self.printed[block.line] = done(block, f"docs/{page}")
 
+    def _file(self, block: Block, page: str) -> str:
+        """A block that begins with its file's name is that file, or the continuation of it."""
+        name, continued = NAMED.match(block.code).groups()  # type: ignore[union-attr]
+        with (self.folder / name).open("a" if continued else "w", encoding="utf-8") as stream:
+            stream.write(block.code)
+        return ""
+
     def _python(self, block: Block, page: str) -> str:
-        """A block that begins with `# NAME.py` is a file, or the continuation of one."""
-        file = re.match(r"# (\w+\.py)(, continued)?\n", block.code)
-        if file:
-            with (self.folder / file[1]).open("a" if file[2] else "w", encoding="utf-8") as stream:
-                stream.write(block.code)
-            return ""
+        if NAMED.match(block.code):
+            return self._file(block, page)
         placed = "\n" * (block.line - 1) + block.code  # so that a traceback names the page's line
         return self._caught(lambda: exec(compile(placed, page, "exec"), self.namespace))
 

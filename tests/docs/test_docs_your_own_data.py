@@ -4,18 +4,21 @@ import ast
 import inspect
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from doc_pages import Desk, blocks, desk, fetchable, rows
+from doc_pages import DOCS, Desk, blocks, desk, fetchable, rows
 
 import threefold
 from threefold import Dataset, Permuted, Split, ThreefoldError
 from threefold.data import dataset, npz
 from threefold.experiments import Result
+from threefold.experiments.spec import QuickSpec
+from threefold.report import FORMATS
 from threefold.scenarios import SCENARIOS, Outputs
 
 PAGE = "your-own-data.md"
@@ -63,8 +66,34 @@ def test_python_gives_what_the_command_line_gave_and_trains_nothing_again(follow
     with threefold.Store(followed.folder / "threefold.db", readonly=True) as store:
         kept = [record.spec for record in store.all() if record.spec["protocol"]["name"] == "split-shapes"]
     result: Result = names["result"]
-    assert len(kept) == 2 * 3 * 5, "none and er, three scenarios, five seeds: the commands' runs, and no others"
+    full = Counter(spec["method"]["name"] for spec in kept if spec["training"]["iters"] == 50)
+    assert full == {"none": 3 * 5, "er": 3 * 5, "ewc": 3 * 3 * 5}, "the commands' runs, and no others"
     assert result.records[0].spec in kept
+
+
+def test_the_experiment_is_rehearsed_run_and_reported(followed: Desk) -> None:
+    shown = printed(followed, "threefold experiment shapes.toml --quick")
+    quick, full = shown.split("Made by: ")[1:]
+    assert quick.startswith("threefold experiment shapes.toml --quick\n")
+    assert full.startswith("threefold experiment shapes.toml\n")
+    for text, seeds in ((quick, 2), (full, 5)):
+        assert f"of {seeds} seeds" in text
+        assert all(row in text for row in ("None", "EWC (strength=1.0)", "EWC (strength=10000.0)", "ER"))
+    report = (followed.folder / "shapes.html").read_text(encoding="utf-8")
+    assert "Shapes in three tasks" in report
+    quickly = QuickSpec.model_validate({})
+    assert (quickly.iters, quickly.seeds, quickly.points) == (40, "2", 3)
+    assert "`, `".join(FORMATS[:-1]) in (DOCS / PAGE).read_text(encoding="utf-8")
+
+
+def test_a_file_of_a_known_name_keeps_its_ending(shapes: dict[str, Any], tmp_path: Path) -> None:
+    np.savez(tmp_path / "mnist.npz", **shapes)
+    quick = {"scenario": "class", "seeds": 1, "iters": 1, "hidden": 8, "batch": 16, "store": None}
+    own = threefold.load(tmp_path / "mnist.npz")
+    assert own.name == "mnist.npz"
+    assert threefold.run(Split(own, 3), **quick).cell.published() is None
+    called = Dataset.from_arrays(**shapes, name="mnist")
+    assert threefold.run(Split(called, 3), **quick).cell.published(), "if not, the page may drop its warning"
 
 
 def test_a_changed_value_makes_new_runs(shapes: dict[str, Any]) -> None:

@@ -7,18 +7,19 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from doc_pages import DOCS, Desk, blobs, blocks, code_in, desk, fetchable, rows
-from torch.nn.functional import cross_entropy, dropout
+from torch.nn.functional import dropout
 
 import threefold
-from threefold import Dataset, Method, Part, Permuted, Result, Split, ThreefoldError, hyper
-from threefold.methods import METHODS, XdG
-from threefold.methods.part import Noise, Replay, only_active
+from threefold import Dataset, Part, Permuted, Result, Split, ThreefoldError, XdG, hyper
+from threefold.methods import METHODS, Noise, Replay, classification, only_active, per_replica
 
 PAGE = "your-own-method.md"
 LINES = 30  # a new method takes no more
@@ -190,7 +191,7 @@ class Spy(Part):
 
     def loss(self, learner, batch):
         self.note("loss")
-        return cross_entropy(only_active(learner.logits(batch.x, batch.task), learner.now.active[batch.task]), batch.y)
+        return classification(learner, *batch)
 
     def recall(self, learner, batch, drawn):
         self.note("recall")
@@ -280,7 +281,7 @@ def test_the_examples_of_the_table_define_their_hooks() -> None:
 def test_numbers_are_what_the_page_says(seen: list[tuple[str, str, Any]]) -> None:
     shapes = {"a Python number": None, "a tensor without dimensions": (), "a tensor of one number": (REPLICAS,)}
     said = {}
-    for hooks, what in rows(PAGE, "in", "a `per_replica` hyperparameter is"):
+    for hooks, what in rows(PAGE, "in", "a number that may differ is"):
         (kind,) = [shape for words, shape in shapes.items() if what.startswith(words)]
         said |= dict.fromkeys(code_in(hooks), kind)
     found: dict[str, set[Any]] = {}
@@ -296,6 +297,13 @@ def test_of_several_parts_the_first_answer_counts_where_the_page_says_so(seen: l
     assert first
     asked = {part: {hook for who, hook, _ in seen if who == part} for part in ("spy", "other")}
     assert asked["spy"] - asked["other"] == set(code_in(first[1]))
+
+
+def test_what_parts_are_made_of_is_where_the_page_says() -> None:
+    text = (DOCS / PAGE).read_text(encoding="utf-8")
+    listed = re.search(r"`threefold\.methods` has what parts are made of:(.+?)\n\n", text, re.DOTALL)
+    assert listed
+    assert set(code_in(listed[1])) <= set(threefold.methods.__all__)
 
 
 def test_every_question_about_the_scenario_has_its_answer(small: Dataset) -> None:
@@ -355,8 +363,52 @@ def test_a_hyperparameter_without_a_default_must_be_given(small: Dataset) -> Non
     assert threefold.run(Split(small), method=Bare(strength=1), **QUICK).diverged == []
     with pytest.raises(ThreefoldError, match="strength of bare was not given"):
         threefold.run(Split(small), method=Bare(), **QUICK)
-    with pytest.raises(ValueError, match="greater than 0"):
-        Bare(strength=0)
+
+
+def test_a_value_that_does_not_fit_is_the_sentence_of_the_page(mine: Any) -> None:
+    with pytest.raises(ThreefoldError) as caught:
+        mine.Anchor(strength=-1)
+    assert f"`{caught.value}`" in (DOCS / PAGE).read_text(encoding="utf-8")
+
+
+def test_only_numbers_differ_between_replicas_and_optional_ones_may_be_left_out(small: Dataset) -> None:
+    class Worded(Part):
+        name = "worded"
+        strength: float = hyper("may differ", 1.0)
+        layers: int = hyper("may not", 1, per_replica=False)
+        how: str = hyper("does nothing", "so")
+        twice: bool = hyper("does nothing", False)
+        most: int | None = hyper("does nothing", ge=1)
+
+        def penalty(self, params, memory):
+            values.append((self.layers, self.how, self.twice, self.most))
+
+    values: list[Any] = []
+    assert Worded.per_replica() == ["strength"]
+    threefold.run(Split(small), method=Worded(), **QUICK)
+    assert set(values) == {(1, "so", False, None)}
+
+
+def test_parts_that_replay_share_the_weight_of_replay(small: Dataset) -> None:
+    class Echo(Part):
+        name = "echo"
+        weight: float = hyper("of its loss", 10.0)
+
+        def recall(self, learner, batch, drawn):
+            return Replay(*batch)
+
+        def replay_loss(self, learner, replay):
+            return self.weight * (learner.logits(replay.x, replay.task) ** 2).mean()
+
+    class Second(Echo):
+        name = "second"
+
+    def matrix(method: Any) -> Any:
+        return threefold.run(Split(small), method=method, **QUICK | {"iters": 20}).matrix
+
+    alone = matrix(Echo())
+    assert np.abs(matrix(Echo() + Second()) - alone).max() < 5  # float rounding can flip a sample
+    assert np.abs(matrix(Echo(weight=20)) - alone).max() > 5, "what a sum would be"
 
 
 # mistakes: the page quotes what each leads to
@@ -391,11 +443,6 @@ def scaled(tensors: Any, name: str) -> Any:
         getattr(tensor, name)(0.9)
 
 
-class Worded(Part):
-    name = "worded"
-    how: str = hyper("does nothing", "so")
-
-
 MISTAKES: dict[str, list[Any]] = {
     "`loss.item()`, `float(loss)`": [
         ("penalty", lambda self, params, memory: penalty(self, params, memory).item()),
@@ -418,7 +465,6 @@ MISTAKES: dict[str, list[Any]] = {
     "`memory[n].add_(1)` in a loss": [("penalty", lambda self, params, memory: scaled(memory, "add_"))],
     "`self.count = 1`": [("penalty", lambda self, params, memory: setattr(self, "count", 1))],
     "a Python number in the memory": [("begin", lambda self, setting, seed, params: {"count": 0})],
-    "a text hyperparameter without `per_replica=False`": [Worded],
     "`self.strength * p` in `consolidate`": [
         ("consolidate", lambda self, stack, memory, task: {
             n: self.strength * p for n, p in stack.params["classifier"].items()})
@@ -436,7 +482,7 @@ def test_mistakes_lead_to_what_the_page_quotes(small: Dataset, mistake: str) -> 
     (got,) = [row[1] for row in rows(PAGE, "you write", "you get", "write instead") if row[0] == mistake]
     (quoted,) = code_in(got)
     for wrong in MISTAKES[mistake]:
-        part = wrong if isinstance(wrong, type) else with_hook(*wrong)
+        part = with_hook(*wrong)
         with pytest.raises((RuntimeError, TypeError, ValueError), match=re.escape(quoted)):
             threefold.run(Split(small), method=part(), **QUICK)
 
@@ -447,10 +493,20 @@ def test_mistakes_that_make_no_noise_are_as_the_page_says(mine: Any, small: Data
     def ran(name: str, hook: Any) -> Any:
         return threefold.run(Split(small), method=with_hook(name, hook)(strength=100), **QUICK)
 
-    loose = ran("consolidate", lambda self, stack, memory, task: dict(stack.params["classifier"]))
-    assert np.array_equal(loose.matrix, plain.matrix), "an anchor that moves with the weights holds nothing"
-    held = threefold.run(Split(small), method=mine.Anchor(strength=100), **QUICK)
-    assert not np.array_equal(held.matrix, plain.matrix)
+    def sliced(self: Any, stack: Any, memory: Any, task: int) -> Any:
+        ends = {n: p[:, 1:] for n, p in stack.params["classifier"].items()}
+        return {"ends": ends, "copies": {n: p.clone() for n, p in ends.items()}}
+
+    def held_at(which: str) -> Any:
+        def penalty(self: Any, params: Any, memory: Any) -> Any:
+            return self.strength * sum(((p[1:] - memory[which][n]) ** 2).sum() for n, p in params.items())
+
+        part = with_hook("consolidate", sliced)
+        part.penalty = penalty  # type: ignore[method-assign]
+        return threefold.run(Split(small), method=part(strength=100), **QUICK).matrix  # type: ignore[call-arg]
+
+    assert np.array_equal(held_at("ends"), plain.matrix), "an anchor that moves with the weights holds nothing"
+    assert not np.array_equal(held_at("copies"), plain.matrix)
 
     def entropy(logits: Any, active: Any, batch: Any) -> Any:
         masked = only_active(logits, active)
@@ -469,10 +525,67 @@ def test_mistakes_that_make_no_noise_are_as_the_page_says(mine: Any, small: Data
     assert not any(found)
 
 
-def test_a_store_does_not_know_a_methods_code(mine: Any, small: Dataset, tmp_path: Any) -> None:
+@pytest.mark.usefixtures("mine")
+def test_what_a_memory_keeps_of_the_parameters_does_not_move_with_them(small: Dataset) -> None:
+    def copied(self: Any, stack: Any, memory: Any, task: int) -> Any:
+        return {n: p.clone() for n, p in stack.params["classifier"].items()}
+
+    methods = (sys.modules["my_methods"].Anchor, with_hook("consolidate", copied))
+    as_they_are, by_hand = (threefold.run(Split(small), method=part(strength=100), **QUICK) for part in methods)
+    assert np.array_equal(as_they_are.matrix, by_hand.matrix)
+    assert not np.array_equal(as_they_are.matrix, threefold.run(Split(small), **QUICK).matrix)
+
+
+@pytest.mark.usefixtures("mine")
+def test_numbers_of_replicas_multiply_stacked_tensors(small: Dataset) -> None:
+    def scaled(self: Any, stack: Any, memory: Any, task: int) -> Any:
+        return {n: per_replica(self.strength, p) * p for n, p in stack.params["classifier"].items()}
+
+    assert threefold.run(Split(small), method=with_hook("consolidate", scaled)(), **QUICK).diverged == []
+
+
+class Bench:
+    """A module of the reader's, edited again and again, and a store."""
+
+    def __init__(self, folder: Path, data: Dataset, patch: pytest.MonkeyPatch) -> None:
+        self.file, self.store, self.data, self.patch = folder / "edited.py", folder / "kept.db", data, patch
+        patch.setattr(sys, "dont_write_bytecode", True)
+
+    def run(self, code: str, name: str) -> Any:
+        """Results of the class of this name; the code is read as by a new process."""
+        self.file.write_text(code, encoding="utf-8")
+        spec = spec_from_file_location("edited", self.file)
+        assert spec
+        assert spec.loader
+        module = module_from_spec(spec)
+        self.patch.setitem(sys.modules, "edited", module)
+        spec.loader.exec_module(module)
+        part = getattr(module, name)(strength=100)
+        return threefold.run(Split(self.data), method=part, **QUICK | {"store": self.store}).matrix
+
+    @property
+    def runs(self) -> int:
+        with threefold.Store(self.store, readonly=True) as store:
+            return len(list(store.all()))
+
+
+def test_a_store_knows_a_methods_code(small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, code = Bench(tmp_path, small, monkeypatch), written()["Anchor"]
+    first = bench.run(code, "Anchor")
+    assert bench.runs == REPLICAS
+    edited = bench.run(code.replace("return self.strength", "return 0 * self.strength"), "Anchor")
+    assert bench.runs == 2 * REPLICAS
+    assert not np.array_equal(edited, first)
+    assert np.array_equal(bench.run(f"import math\n\n{code}", "Anchor"), first)
+    assert bench.runs == 2 * REPLICAS, "with the old class the old results are back"
+
+
+def test_a_store_does_not_know_the_code_that_a_method_inherits(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If this fails, the page may drop its warning."""
-    kept = QUICK | {"store": tmp_path / "kept.db"}
-    first = threefold.run(Split(small), method=with_hook("penalty", penalty)(strength=100), **kept)
-    changed = with_hook("penalty", lambda self, params, memory: None)(strength=100)
-    assert np.array_equal(threefold.run(Split(small), method=changed, **kept).matrix, first.matrix)
-    assert not np.array_equal(threefold.run(Split(small), method=Method(changed), **QUICK).matrix, first.matrix)
+    heir = '\n\nclass Heir(Anchor):\n    """An anchor."""\n\n    name = "heir"\n'
+    bench, code = Bench(tmp_path, small, monkeypatch), written()["Anchor"] + heir
+    bench.run(code, "Heir")
+    bench.run(code.replace("return self.strength", "return 0 * self.strength"), "Heir")
+    assert bench.runs == REPLICAS

@@ -126,5 +126,5 @@ def test_a_picture_holds_its_pixels() -> None:
     assert images.shape == (5, 8, 28, 28)
     address = picture(mosaic(images))
     pixels = np.asarray(Image.open(BytesIO(b64decode(address.partition(",")[2]))))
-    assert np.array_equal(pixels, mosaic(images))
-    assert np.array_equal(pixels[29:57, 58:86], images[1, 2])
+    assert np.array_equal(pixels // 17, mosaic(images) // 16)  # sixteen shades are enough to look at
+    assert np.array_equal(pixels[29:57, 58:86] // 17, images[1, 2] // 16)

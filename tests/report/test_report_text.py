@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from fake_sections import a_cell, a_result, a_table, budgets, grids, protocol
@@ -10,7 +11,7 @@ from hostile import NAME, hostile_section
 from rich.cells import cell_len
 
 from threefold.errors import ThreefoldError
-from threefold.experiments import Section
+from threefold.experiments import Cell, Result, Section
 from threefold.report import FORMATS, latex, markdown, render
 from threefold.report.evidence import boards
 
@@ -55,6 +56,30 @@ def test_a_cell_that_was_not_run_is_no_dash() -> None:
     assert (ewc[0], ewc[4], ewc[5]) == ("Regularization", "…", "")
     assert "… not run" in text
     assert "3 runs still to be trained" in text
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_report_needs_no_data(name: str) -> None:
+    """Cells that were read back from a store know the name of their data only."""
+    made = [a_table(seeds=3), budgets(seeds=2), grids(seeds=2, decays=[0.8, 1.0])]
+    again = []
+    for section in made:
+        results = [Result(Cell.of_description(r.cell.described()), r.records) for r in section.results]
+        refused = [(Cell.of_description(cell.described()), reason) for cell, reason in section.refused]
+        again.append(replace(section, results=results, refused=refused))
+    first, second = (re.sub(r"Written by .*", "", render(each, name)) for each in (made, again))
+    assert first == second
+
+
+def test_a_shortened_experiment_says_so() -> None:
+    text = markdown.render([a_table(methods=["none"], seeds=2, iters=40)])
+    assert "Shortened: 40 of 2000 iterations per task" in text
+    assert "Shortened" not in markdown.render([a_table(methods=["none"], seeds=2)])
+
+
+def test_remarks_use_the_names_of_the_table() -> None:
+    section = replace(a_table(methods=["lwf:reduction=mean"], seeds=2), notes={"lwf:reduction=mean": "Averaged."})
+    assert "- LwF (reduction=mean): Averaged." in markdown.render([section])
 
 
 def test_nothing_yet() -> None:

@@ -45,6 +45,11 @@ def kept(old: Any, new: Any) -> Any:
     return old
 
 
+def _code(method: Method) -> list[object]:
+    """What must be the same for all replicas of a cohort: everything but numbers."""
+    return [(type(part), part.model_dump(exclude=set(part.per_replica()))) for part in method.parts]
+
+
 class Lockstep:
     """A cohort's networks, optimiser and memories, and the step that trains them."""
 
@@ -60,6 +65,8 @@ class Lockstep:
         self.seeds, self.setting, self.material, self.device = seeds, setting, material, device
         self._template = methods[0].parts  # what is the same for all replicas
         self.methods = methods  # each replica's own, its hyperparameters plain numbers
+        if any(_code(method) != _code(methods[0]) for method in methods):
+            raise ValueError("the methods of a cohort may differ in numbers only")
         self._numbers = [
             {
                 name: torch.tensor([getattr(m.parts[place], name) for m in methods], device=device)
@@ -84,7 +91,7 @@ class Lockstep:
         self.memory: dict[str, Memory] = self._place(stacked(memories))
         self.optimizer = Adam(tree_leaves(self.params), lr)
         self.loss = torch.zeros(len(seeds), device=device)
-        self.now = Now(*[torch.empty(0)] * 3)
+        self.now = Now(*[torch.empty(0)] * 4)
         self.reach(0)
 
     def _place(self, tree: Any) -> Any:
@@ -102,7 +109,7 @@ class Lockstep:
         """Training stands at this task now."""
         outputs = self.setting.outputs
         self.task = task
-        now = Now(torch.tensor(float(task + 1)), active=outputs.table(task + 1), taught=outputs.table(task))
+        now = Now(torch.tensor(float(task + 1)), outputs.table(task + 1), outputs.table(task), torch.tensor(0))
         self.now = kept(self.now, self._place(now))
 
     # one step
@@ -118,6 +125,7 @@ class Lockstep:
         self.optimizer.step(tree_leaves(grads))
         for part in observers:
             part.observe(self.memory[part.name], before, classifier, grads["classifier"])
+        self.now.step.add_(1)
 
     def _gradients(
         self,
@@ -196,11 +204,11 @@ class Lockstep:
 
     def consolidate(self) -> None:
         """A task is finished: every part takes it into its memory."""
-        live = {leaf.data_ptr() for leaf in tree_leaves(self.params)}
+        live = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(self.params)}
 
         def apart(leaf: Tensor) -> Tensor:
             """A memory of parameters must not change with them."""
-            return leaf.clone() if leaf.data_ptr() in live else leaf
+            return leaf.clone() if leaf.untyped_storage().data_ptr() in live else leaf
 
         for part in self.parts:
             memory = self.memory[part.name]
@@ -209,7 +217,7 @@ class Lockstep:
     def keepsakes(self) -> dict[str, Tensor]:
         """What the parts want kept of the task just finished."""
         kept = [part.keepsakes(self, self.memory[part.name]) for part in self.parts]
-        return {name: value.cpu() for some in kept for name, value in some.items()}
+        return {name: value.cpu().clone() for some in kept for name, value in some.items()}
 
     def finite(self) -> Tensor:
         """Which replicas hold finite numbers only."""

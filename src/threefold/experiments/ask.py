@@ -9,7 +9,6 @@ from threefold import protocols, scenarios
 from threefold.data import Report, load
 from threefold.errors import ThreefoldError, unknown
 from threefold.experiments.cell import Cell, Settings, written
-from threefold.experiments.cohort import Run
 from threefold.experiments.result import Result
 from threefold.experiments.section import Kind, Section
 from threefold.experiments.seeds import parse_seeds
@@ -168,7 +167,7 @@ def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
     results, left = [], 0
     for described in asked["cells"]:
         cell = Cell.of_description(described)
-        records = [store.get(Run(cell, seed).key) for seed in described["seeds"]]
+        records = [store.get(run_key(described["spec"] | {"seed": seed})) for seed in described["seeds"]]
         there = [record for record in records if record]
         left += len(records) - len(there)
         if there:

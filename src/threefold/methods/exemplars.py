@@ -142,14 +142,20 @@ class Exemplars(Part):
         memory = learner.memory[self.name]
         if not self.classifies or "means" not in memory:
             return None
-        distance = torch.cdist(self.features(learner, x, task), memory["means"])
-        return learner.outputs.by_unit(-distance)
+        closeness = -torch.cdist(self.features(learner, x, task), memory["means"])
+        if not learner.outputs.scenario.task_known:
+            return learner.outputs.by_unit(closeness)
+        # the task is given: only its classes count; one still to come has no exemplars, and is left to the classifier
+        classes = torch.arange(closeness.shape[-1], device=closeness.device)
+        own = classes // learner.outputs.classes_per_task == task
+        by_exemplars = learner.outputs.by_unit(torch.where(own, closeness, -torch.inf))
+        return torch.where(own.any(), by_exemplars, learner.logits(x, task))
 
     def stored_samples(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> Samples:
         """A batch of stored samples for every step, shared equally over the earlier tasks."""
         source = generator(seed, f"{self.name} replay", task)
         per_task, batch = setting.outputs.classes_per_task, setting.batch
-        tasks = (torch.arange(batch) % task).expand(steps, batch)
+        tasks = (torch.arange(steps * batch) % task).view(steps, batch)
         place = tasks * per_task + torch.randint(per_task, (steps, batch), generator=source)
         stored, count = memory["stored"].cpu(), memory["count"].cpu()
         slot = (torch.rand(steps, batch, generator=source) * count[place]).long()

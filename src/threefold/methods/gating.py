@@ -35,7 +35,7 @@ class XdG(Part):
 
     def begin(self, setting: Setting, seed: int, params: Params) -> Memory:
         tasks = range(setting.outputs.tasks)
-        gated = round(self.share * setting.hidden)
+        gated = min(setting.hidden - 1, round(self.share * setting.hidden))  # a layer without a unit computes nothing
         layers = []
         for layer in range(2):
             gates = torch.ones(len(tasks), setting.hidden)

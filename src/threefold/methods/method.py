@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -67,7 +68,18 @@ class Method:
 
     def refuse(self, setting: Setting) -> str | None:
         """Why this method cannot be used in this setting: the dash in a table's cell."""
-        return next((reason for part in self.parts if (reason := part.refuse(setting))), None)
+        reason = next((reason for part in self.parts if (reason := part.refuse(setting))), None)
+        return reason or self._clash(setting)
+
+    def _clash(self, setting: Setting) -> str | None:
+        """Two parts that train a network of the same name would train one network twice."""
+        owners: dict[str, str] = {}
+        with torch.device("meta"):
+            for part in self.parts:
+                for name in part.networks(setting):
+                    if name != "classifier" and owners.setdefault(name, part.name) != part.name:
+                        return f"{owners[name]} and {part.name} both train a {name}; right would be one of them."
+        return None
 
     def hyperparameters(self) -> dict[str, dict[str, Any]]:
         """Every hyperparameter of every part."""

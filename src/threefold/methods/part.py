@@ -46,6 +46,7 @@ class Now(NamedTuple):
     seen: Tensor  # how many tasks have been seen, the current one included (the paper's K)
     active: Tensor  # units active for data of each task
     taught: Tensor  # units that were active before the current task: those that targets are defined over
+    step: Tensor  # of the current task, counted from 0
 
 
 class Samples(NamedTuple):

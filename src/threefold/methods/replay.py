@@ -30,9 +30,9 @@ def distillation(logits: Tensor, soft: Tensor, active: Tensor, temperature: floa
 
 
 def replayed_task(learner: Learner, samples: int) -> Tensor:
-    """Replays are shared equally over the earlier tasks: sample i belongs to task i mod (K − 1) (section A.1.1)."""
+    """Replays are shared equally over the earlier tasks, which take turns, on from one step to the next (A.1.1)."""
     earlier = learner.now.seen.long() - 1
-    return torch.arange(samples, device=earlier.device) % earlier
+    return (torch.arange(samples, device=earlier.device) + learner.now.step * samples) % earlier
 
 
 def copied(params: Params) -> Params:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from threefold.experiments import Section
-from threefold.report.evidence import RULE, Board, Evidence, boards, selection
+from threefold.report.evidence import RULE, Board, Evidence, boards, remarks, selection, shortened
 from threefold.report.panels import Chart, Panel, charts
 from threefold.report.provenance import provenance
 from threefold.report.words import DASH, NOT_RUN, count, difference, number, plus_minus, short, theirs
@@ -58,9 +58,8 @@ def document(sections: Sequence[Section], layout: Layout = "page") -> Iterator[B
         for of, chart in drawn:
             if of is section:
                 yield from _chart(chart)
-        remarks = [f"{method}: {remark}" for method, remark in section.notes.items()]
-        if remarks:
-            yield Items(remarks)
+        if section.notes:
+            yield Items(remarks(section))
     if any(section.kind == "table" and section.results for section in sections):
         yield Heading("How cells are judged", 2)
         yield Text(RULE)
@@ -76,6 +75,8 @@ def opening(section: Section) -> Iterator[Block]:
         yield Text(selection(section))
     if not section.results:
         yield Text("No run of this experiment is finished yet.")
+    if cut := shortened(section):
+        yield Text(cut)
     if section.left:
         yield Text(f"Not complete: {count(section.left, 'run')} still to be trained.")
     if section.command:

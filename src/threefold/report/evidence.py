@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from threefold.experiments import Cell, Result, Section
+from threefold.experiments.cell import written
 from threefold.report.explain import Explanation, explain, together
 from threefold.report.words import count, own_parts, strategy, title
 from threefold.results import Comparison, Outcome, Published, Summary, Verdict, compare_all
+from threefold.scenarios import SCENARIOS
 
 SYMBOLS = {Outcome.AGREES: "✓", Outcome.DIFFERS: "✗", Outcome.TOO_FEW: "?"}
 
@@ -121,7 +123,10 @@ class Column:
         differ = [c for c in tested if c.significant]
         alike = [c for c in tested if not c.significant]
         pairs = count(len(tested), "pair")
-        if not alike:
+        if len(tested) == 1:
+            text = f"{self.title}: {tested[0].first} and {tested[0].second} {'differ' if differ else 'do not differ'}"
+            text += " significantly"
+        elif not alike:
             text = f"{self.title}: all {pairs} of methods differ significantly"
         elif not differ:
             text = f"{self.title}: none of {pairs} of methods differs significantly"
@@ -161,7 +166,10 @@ class Board:
 
     @cached_property
     def columns(self) -> list[str]:
-        return list(dict.fromkeys(place.column for place in self._places))
+        """In the paper's order, also while an experiment is not complete."""
+        order = {scenario.title: place for place, scenario in enumerate(SCENARIOS.values())}
+        found = dict.fromkeys(place.column for place in self._places)
+        return sorted(found, key=lambda column: order.get(column.partition(",")[0], len(order)))
 
     @cached_property
     def rows(self) -> list[tuple[str, str]]:
@@ -226,6 +234,8 @@ def boards(section: Section) -> list[Board]:
             Refused(title(own_parts(cell)), _column(cell, two_ways), strategy(own_parts(cell)), reason)
             for cell, reason in refused
         ]
+        rows = list(dict.fromkeys(cell.row for cell in cells))
+        cells.sort(key=lambda cell: rows.index(cell.row))  # a method's scenarios together
         found.append(Board(section, protocol, cells, dashes))
     return found
 
@@ -240,6 +250,26 @@ def _told_apart(row: str, cell: Cell) -> str:
     training = cell.training
     settings = f"{row} [{training.iters} iterations, {training.hidden} units, {training.precision}, {training.device}]"
     return f"{row}′" if "[" in row else settings
+
+
+def remarks(section: Section) -> list[str]:
+    """The experiment's remarks on its methods, by the names that its tables use."""
+    rows = {written(cell.method): title(own_parts(cell)) for cell in (result.cell for result in section.results)}
+    return [f"{rows.get(method, method)}: {remark}" for method, remark in section.notes.items()]
+
+
+def shortened(section: Section) -> str | None:
+    """A sentence that says how much was cut, if anything was."""
+    cells = [result.cell for result in section.results]
+    cut = {
+        (cell.training.iters, cell.protocol.defaults.iters)
+        for cell in cells
+        if cell.training.iters < cell.protocol.defaults.iters
+    }
+    if not cut:
+        return None
+    told = " and ".join(f"{iters} of {paper}" for iters, paper in sorted(cut))
+    return f"Shortened: {told} iterations per task, so these are not the paper's numbers."
 
 
 def selection(section: Section) -> str:

@@ -9,7 +9,7 @@ from string import Template
 
 from threefold.experiments import Section
 from threefold.report.document import Table, panel_table, selected
-from threefold.report.evidence import RULE, Board, Evidence, boards, selection
+from threefold.report.evidence import RULE, Board, Evidence, boards, remarks, selection, shortened
 from threefold.report.html_cell import detail
 from threefold.report.palette import HUES, ON_DARK, ramp
 from threefold.report.panels import Chart, charts
@@ -38,7 +38,7 @@ def render(sections: Sequence[Section]) -> str:
         parts += [_board(board, ids) for board in found]
         parts += [_chart(drawing) for of, drawing in drawn if of is section]
         if section.notes:
-            parts.append(f"<h3>Remarks</h3>{_list([f'{name}: {text}' for name, text in section.notes.items()])}")
+            parts.append(f"<h3>Remarks</h3>{_list(remarks(section))}")
         bodies.append("".join(parts) + "</section>")
     bodies += [_reading(), _places(sections)]
     return Template(_file("page.html")).substitute(
@@ -106,6 +106,8 @@ def _opening(section: Section) -> str:
     parts = [f"<p>{escape(selection(section))}</p>"]
     if not section.results:
         parts.append("<p>No run of this experiment is finished yet.</p>")
+    if cut := shortened(section):
+        parts.append(f"<p><b>{escape(cut)}</b></p>")
     if section.left:
         parts.append(f"<p><b>Not complete:</b> {count(section.left, 'run')} still to be trained.</p>")
     if section.command:
@@ -192,7 +194,8 @@ def _chart(drawing: Chart) -> str:
     numbers = "".join(table(panel_table(drawing, panel)) for panel in drawing.panels)
     return (
         f'<h3>{escape(drawing.title)}</h3>{_legend(drawing)}<div class="cards">{panels}</div>'
-        f"<p><small>{escape(drawing.caption)}</small></p>{table(selected(drawing)) if drawing.selected else ''}"
+        f"<p><small>{escape(drawing.caption)} {escape(drawing.key)}</small></p>"
+        f"{table(selected(drawing)) if drawing.selected else ''}"
         f"<details><summary>The numbers</summary>{numbers}</details>"
     )
 

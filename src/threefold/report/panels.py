@@ -70,6 +70,7 @@ class Chart:
     name: str
     title: str
     caption: str
+    key: str  # what bands and marks mean
     panels: Sequence[Panel]
     selected: Sequence[Selected] = field(default=())
 
@@ -110,9 +111,9 @@ def _budgets(name: str, protocol: str, results: Sequence[Result], others: Sequen
             panels.append(Panel(scenario, "number of stored samples", True, lines, _levels(here, others)))
     caption = (
         f"Average accuracy over all tasks on {protocol}, as a function of the number of samples that may be stored."
-        " Bands: ± 1 SEM. Horizontal lines: methods that store nothing."
     )
-    return Chart(name, f"Stored data on {protocol}", caption, panels)
+    key = "Bands: ± 1 SEM. Horizontal lines: methods that store nothing."
+    return Chart(name, f"Stored data on {protocol}", caption, key, panels)
 
 
 def stored(cell: Cell) -> tuple[int | None, str]:
@@ -166,12 +167,12 @@ def _grids(name: str, results: Sequence[Result]) -> Chart:
                 shades = {_value(r.cell.method, axes[1]): r for r in some}
                 lines = {v: [r for r in some if _value(r.cell.method, axes[1]) == v] for v in sorted(shades)}
                 double.append(_two_way_panel(f"{label}, {scenario}", lines, axes))
-    caption = (
-        f"Average accuracy over all tasks on {protocol} for each value of the hyperparameters. Bands: ± 1 SEM."
-        " Rings: the value that the paper selected (on the axis if it is not one of those tried). Dots: the best of"
-        " ours. Both look at the test sets of all tasks. Crosses: diverged."
+    caption = f"Average accuracy over all tasks on {protocol} for each value of the hyperparameters."
+    key = (
+        "Bands: ± 1 SEM. Rings: the value that the paper selected (on the axis if it is not one of those tried)."
+        " Dots: the best of ours. Both look at the test sets of all tasks. Crosses: diverged."
     )
-    return Chart(name, f"Hyperparameters on {protocol}", caption, [*single, *double], selected)
+    return Chart(name, f"Hyperparameters on {protocol}", caption, key, [*single, *double], selected)
 
 
 Axis = tuple[str, str]  # part, hyperparameter
@@ -200,7 +201,12 @@ def _value(method: Method, axis: Axis) -> float:
 
 
 def _untuned(method: Method) -> str:
-    return " + ".join(METHODS[p.name].title if p.name in METHODS else p.name for p in method.parts)
+    """The method without what was given for it."""
+    return (
+        METHODS["none"].title
+        if not method.parts
+        else " + ".join(METHODS[p.name].title if p.name in METHODS else p.name for p in method.parts)
+    )
 
 
 def _grid_panel(label: str, by_scenario: dict[str, list[Result]], axis: Axis) -> Panel:

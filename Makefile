@@ -8,7 +8,7 @@ INSTALLED := .venv/.installed
 .PHONY: run test clean
 
 run: $(INSTALLED)
-	$(BIN)/threefold run split-mnist --scenario all --method all --seeds 3 --iters 100 --device cpu
+	$(BIN)/threefold reproduce table4 --quick --device cpu
 
 test: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -33,6 +33,15 @@ def test_budget_curves_have_the_other_methods_as_levels(small: list[Section]) ->
     assert task.levels[2].value == by_place["task", "dgr"]
 
 
+def test_levels_have_brief_names_where_these_tell_them_apart() -> None:
+    curve = a_result(a_cell(protocol(), "task", "er:budget=10"), 50.0)
+    methods = ("lwf:reduction=mean", "dgr-distill:temperature=1", "dgr-distill:temperature=3")
+    results = [curve, *(a_result(a_cell(protocol(), "task", method), 50.0) for method in methods)]
+    (panel,) = charts([Section("c", "C", "budgets", results)])[0][1].panels
+    names = ["LwF", "DGR+distill (temperature=1.0)", "DGR+distill (temperature=3.0)"]
+    assert [level.label for level in panel.levels] == names
+
+
 def test_levels_come_from_a_table_trained_alike_only() -> None:
     short = a_table(methods=["none"], seeds=2, iters=50)
     assert charts([short, budgets(seeds=2)])[0][1].panels[0].levels == []

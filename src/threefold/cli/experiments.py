@@ -1,6 +1,5 @@
 """`threefold reproduce` and `threefold experiment`: whole experiments, resumable."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,12 +67,12 @@ def _run(
     precision: str,
     store: Path,
 ) -> None:
+    from threefold.cli.brief import show
     from threefold.cli.progress import Bars, fetching
     from threefold.cli.stopping import MORE_TO_DO, stopping
     from threefold.errors import ThreefoldError
     from threefold.experiments import Stopped, run_cells
     from threefold.experiments.ask import Options, ask, sections
-    from threefold.report import render
     from threefold.results import Store
 
     if time_limit is not None and not time_limit > 0:
@@ -94,7 +93,7 @@ def _run(
             stopped = True
     with Store(store, readonly=True) as opened:
         mine = [section for section in sections(opened) if section.name in {each.name for each in asked}]
-    sys.stdout.write(render(mine, "terminal"))
+    show(mine, store)
     if stopped:
         left = sum(section.left for section in mine)
         typer.echo(f"threefold: stopped with {left} runs left; the same command goes on.", err=True)

@@ -140,9 +140,11 @@ def _levels(here: Sequence[Result], others: Sequence[Result]) -> list[Level]:
         and r.cell.task_id_in != "hidden"
         and (r.cell.scenario.title, r.cell.training.iters) == (like.scenario.title, like.training.iters)
     ]
-    found = {title(r.cell.method): r for r in plain}
+    found = {title(r.cell.method): r for r in plain if not math.isnan(r.accuracy.mean)}
+    brief = [_untuned(r.cell.method) for r in found.values()]
     return [
-        Level(name, strategy(r.cell.method), r.accuracy) for name, r in found.items() if not math.isnan(r.accuracy.mean)
+        Level(name if brief.count(name) == 1 else full, strategy(r.cell.method), r.accuracy)
+        for (full, r), name in zip(found.items(), brief, strict=True)
     ]
 
 
@@ -202,11 +204,8 @@ def _value(method: Method, axis: Axis) -> float:
 
 def _untuned(method: Method) -> str:
     """The method without what was given for it."""
-    return (
-        METHODS["none"].title
-        if not method.parts
-        else " + ".join(METHODS[p.name].title if p.name in METHODS else p.name for p in method.parts)
-    )
+    names = [METHODS[part.name].title if part.name in METHODS else part.name for part in method.parts]
+    return " + ".join(names) or METHODS["none"].title
 
 
 def _grid_panel(label: str, by_scenario: dict[str, list[Result]], axis: Axis) -> Panel:

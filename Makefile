@@ -10,7 +10,9 @@ INSTALLED := .venv/.installed
 run: $(INSTALLED)
 	$(BIN)/threefold reproduce table4 --quick --device cpu
 
+# the HTML report is tested in a real browser; CHROMIUM names one that is not called chromium
 test: $(INSTALLED)
+	@command -v $${CHROMIUM:-chromium} > /dev/null || { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium; } > /dev/null
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

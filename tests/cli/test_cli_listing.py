@@ -52,7 +52,7 @@ def test_methods_show_hyperparameters_and_where_they_work(cli: Cli, monkeypatch:
     assert strategies == "strategy Baselines Baselines Tests"
     assert "Joint training on the data of all tasks so far" in meanings
     assert "[and/or more]" in meanings
-    assert "strength: how strong it is (default: the paper's)" in hyperparameters
+    assert "strength: how strong it is (must be given)" in hyperparameters
     assert "temperature: how hot it is (default: 2.0)" in hyperparameters
     assert "budget: how many it keeps; all if not given (default: none)" in hyperparameters
     assert where.count("Task-IL: yes") == 3
@@ -186,3 +186,11 @@ def test_bench_shows_ratios(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_app_is_what_the_entry_point_runs() -> None:
     assert threefold.cli.main is app.main
+
+
+def test_methods_show_the_papers_values(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in set(METHODS) - {"ewc"}:
+        monkeypatch.delitem(METHODS, name)
+    rows = [re.split("[│┃]", line)[1:-1] for line in cli("list", "methods").out.splitlines()]
+    shown = " ".join(row[3].strip() for row in rows if len(row) == 5)
+    assert "split: task 1e+07, domain 1e+06, class 1e+08; permuted: task 500, domain 500, class 1" in shown

@@ -63,7 +63,8 @@ def main() -> None:
             sys.exit(2)
         fail(usage.sentence(error))
     if status == INTERRUPTED:  # the parser makes a status of Ctrl-C
-        goes_on = "; the same command goes on from the last finished task" if sys.argv[1:2] == ["run"] else ""
+        trains = sys.argv[1:2] in (["run"], ["reproduce"], ["experiment"])
+        goes_on = "; the same command goes on from the last finished task" if trains else ""
         print(f"threefold: stopped{goes_on}.", file=sys.stderr)
     sys.exit(status if isinstance(status, int) else 0)
 

@@ -73,6 +73,7 @@ def _run(
     from threefold.errors import ThreefoldError
     from threefold.experiments import Stopped, run_cells
     from threefold.experiments.ask import Options, ask, sections
+    from threefold.experiments.run import check_batches
     from threefold.results import Store
 
     if time_limit is not None and not time_limit > 0:
@@ -81,6 +82,8 @@ def _run(
     options = Options(seeds, iters, quick, names, device, precision)
     with fetching() as report:
         asked = [ask(experiment, options, source, report) for experiment, source in experiments]
+    for each in asked:
+        check_batches(each.cells, each.seeds)  # before the store is there
     with Store(store) as opened:
         for each in asked:
             each.remember(opened)

@@ -1,8 +1,7 @@
 """`threefold list`: what there is."""
 
 import sys
-from types import NoneType
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -47,17 +46,28 @@ def _methods() -> "Table":
             reason = method.refuse(Setting(Outputs(scenario, 5, 2), 784, 400, 128))
             where.append(f"{scenario.title}: {reason or 'yes'}")
         fields = entry.part.model_fields if entry.part else {}
-        meanings = [f"{name}: {field.description} ({_default(field)})" for name, field in fields.items()]
+        meanings = [
+            f"{name}: {field.description} ({_default(entry.name, name, field)})" for name, field in fields.items()
+        ]
         row = (entry.name, entry.strategy, entry.meaning, "\n".join(meanings), "\n".join(where))
         table.add_row(*map(escape, row))
     return table
 
 
-def _default(field: "FieldInfo") -> str:
-    """A hyperparameter without a default has the paper's, unless having none means something (`… | None`)."""
-    if field.default is None and NoneType not in get_args(field.annotation):
-        return "default: the paper's"
-    return f"default: {'none' if field.default is None else field.default}"
+def _default(method: str, name: str, field: "FieldInfo") -> str:
+    """A hyperparameter without a default has the paper's, by protocol and scenario, or must be given."""
+    from threefold.methods.paper import chosen, optional
+    from threefold.protocols import PROTOCOLS
+    from threefold.scenarios import SCENARIOS
+
+    if field.default is not None or optional(field):
+        return f"default: {'none' if field.default is None else field.default}"
+    paper = []
+    for protocol in PROTOCOLS:
+        values = {scenario: chosen(protocol, scenario, method).get(name) for scenario in SCENARIOS}
+        known = [f"{scenario} {value:g}" for scenario, value in values.items() if value is not None]
+        paper += [f"{protocol}: {', '.join(known)}"] if known else []
+    return f"default: the paper's, {'; '.join(paper)}" if paper else "must be given"
 
 
 def _protocols() -> "Table":

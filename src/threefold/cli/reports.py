@@ -31,7 +31,7 @@ def report(
         if figures:
             for path in save_figures(found, figures):
                 typer.echo(path)
-        text = render(found, format)
+        text = render(found, format, plain=output is not None)
         if output:
             output.write_text(text, encoding="utf-8")
         elif not figures:

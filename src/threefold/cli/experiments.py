@@ -88,10 +88,10 @@ def _run(
         for each in asked:
             each.remember(opened)
     stopped = False
-    with stopping(time_limit) as stop, Bars(sum(len(each.cells) for each in asked)) as bars:
+    with stopping(time_limit) as stop, Bars(sum(len(each.cells) + len(each.validation) for each in asked)) as bars:
         try:
             for each in asked:
-                run_cells(each.cells, each.seeds, store, bars, stop)
+                run_cells([*each.cells, *each.validation], each.seeds, store, bars, stop)
         except Stopped:
             stopped = True
     with Store(store, readonly=True) as opened:

@@ -75,9 +75,8 @@ def run(
     with Bars(len(allowed)) as bars:
         results = run_cells(allowed, chosen, store, bars)
     with Store(store) as opened:
-        Asked(f"run {name}", name, chosen, allowed, refused, command=shlex.join(["threefold", *sys.argv[1:]])).add(
-            opened
-        )
+        command = shlex.join(["threefold", *sys.argv[1:]])
+        Asked(f"run {name}", name, chosen, allowed, refused, command=command).add(opened)
     if as_json:
         print(json.dumps(_document(results, refused), indent=2, allow_nan=False))
     else:

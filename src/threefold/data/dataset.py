@@ -45,6 +45,26 @@ class Dataset:
         """The shape of one sample."""
         return tuple(self.train_x.shape[1:])
 
+    def validation(self, share: float) -> Self:
+        """A dataset in which this share of every class's training samples, the last ones, takes the test set's place.
+
+        For choosing hyperparameters: its samples are the training data's alone, so nothing of the test set is seen.
+        """
+        held = torch.zeros(len(self.train_y), dtype=torch.bool)
+        for label in range(self.classes):
+            own = torch.nonzero(self.train_y == label).flatten()
+            held[own[len(own) - max(1, round(share * len(own))) :]] = True
+        name = f"{self.name} validation"
+        kept = ~held
+        return type(self)(
+            name,
+            self.train_x[kept],
+            self.train_y[kept],
+            self.train_x[held],
+            self.train_y[held],
+            sha256(f"{self.fingerprint} validation {share}".encode()).hexdigest(),
+        )
+
     @cached_property
     def in_unit_interval(self) -> bool:
         """Are all inputs in [0, 1]?"""

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from threefold import protocols, scenarios
@@ -14,7 +14,7 @@ from threefold.experiments.section import Kind, Section
 from threefold.experiments.seeds import parse_seeds
 from threefold.experiments.spec import Experiment, MethodSpec, PartSpec
 from threefold.methods import METHODS
-from threefold.results import Store, run_key
+from threefold.results import Store, run_key, together
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Asked:
     seeds: tuple[int, ...]
     cells: Sequence[Cell]
     refused: Sequence[tuple[Cell, str]]
+    validation: Sequence[Cell] = ()  # the same cells on training data held out of the first tasks
     kind: Kind = "table"
     selected: str = "as given"
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -53,15 +54,9 @@ class Asked:
         asked, before = self._plain(), store.experiments().get(self.name)
         if before is None:
             return self.remember(store)
-        for what in ("cells", "refused"):
-            known = {run_key(old["spec"]): old for old in before[what]}
-            for new in asked[what]:
-                old = known.setdefault(run_key(new["spec"]), new)
-                if "seeds" in new:
-                    old["seeds"] = sorted({*old["seeds"], *new["seeds"]})
-            asked[what] = list(known.values())
-        if asked["cells"] != before["cells"] or asked["refused"] != before["refused"]:
-            store.remember(self.name, asked)
+        both = together(before, asked)
+        if any(both[what] != before[what] for what in both):
+            store.remember(self.name, asked | both)
         return None
 
     def _plain(self) -> dict[str, Any]:
@@ -69,7 +64,11 @@ class Asked:
             "title": self.title,
             "kind": self.kind,
             "selected": self.selected,
-            "cells": [cell.described() | {"seeds": list(self.seeds)} for cell in self.cells],
+            "cells": [
+                cell.described() | {"seeds": list(self.seeds), "validation": held_out}
+                for cells, held_out in ((self.cells, False), (self.validation, True))
+                for cell in cells
+            ],
             "refused": [cell.described() | {"reason": reason} for cell, reason in self.refused],
             "notes": dict(self.notes),
             "command": self.command,
@@ -79,16 +78,20 @@ class Asked:
 def ask(experiment: Experiment, options: Options, source: str, report: Report | None = None) -> Asked:
     """Every cell of the experiment, with the options applied. `source` is how the command line names it."""
     quick = experiment.quick if options.quick else None
-    seeds = parse_seeds(options.seeds or (quick.seeds if quick else experiment.seeds))
-    iters = options.iters or (quick.iters if quick else experiment.training.iters)
-    settings = Settings.checked(
-        **experiment.training.model_dump() | {"iters": iters, "device": options.device, "precision": options.precision}
-    )
+    seeds, iters = (quick.seeds, quick.iters) if quick else (experiment.seeds, experiment.training.iters)
+    chosen = parse_seeds(seeds if options.seeds is None else options.seeds)
+    iters = iters if options.iters is None else options.iters
+    given = experiment.training.model_dump() | {"iters": iters}
+    given["hidden"] = (quick.hidden if quick else None) or given["hidden"]
+    settings = Settings.checked(**given, device=options.device, precision=options.precision)
     wanted = _only(experiment, options.only)
-    cells, refused, notes = [], [], {}
+    cells, validation, refused, notes = [], [], [], {}
+    held = experiment.validation
     for part in experiment.parts:
         kind, named = protocols.find(part.protocol)
-        protocol = kind(load(part.data or named or "mnist", report=report), part.tasks)
+        data = load(part.data or named or "mnist", report=report)
+        protocol = kind(data, part.tasks)
+        first = kind(data.validation(held.share), part.tasks, held.tasks) if held else None
         for spec, scenario in _pairs(part):
             if not wanted(spec, scenario):
                 continue
@@ -99,6 +102,8 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
                     refused.append((cell, reason))
                     continue
                 cells.append(cell)
+                if first:
+                    validation.append(replace(cell, protocol=first))
                 if spec.note:
                     notes[written(method)] = spec.note
     if not cells:
@@ -108,10 +113,11 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
     )
     return Asked(
         f"{experiment.name}{suffix}",
-        experiment.title or experiment.name,
-        seeds,
+        (experiment.title or experiment.name) + (f" ({suffix.strip()})" if suffix else ""),
+        chosen,
         cells,
         refused,
+        validation,
         experiment.kind,
         experiment.selected,
         notes,
@@ -154,6 +160,7 @@ def _command(source: str, options: Options) -> str:
     for option, value in (("--seeds", options.seeds), ("--iters", options.iters), ("--only", ",".join(options.only))):
         words += [option, str(value)] if value else []
     words += ["--quick"] if options.quick else []
+    words += ["--device", options.device] if options.device != "auto" else []
     words += ["--precision", options.precision] if options.precision != "fp32" else []
     return shlex.join(words)
 
@@ -164,14 +171,15 @@ def sections(store: Store) -> list[Section]:
 
 
 def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
-    results, left = [], 0
+    results: dict[bool, list[Result]] = {True: [], False: []}
+    left = 0
     for described in asked["cells"]:
         cell = Cell.of_description(described)
         records = [store.get(run_key(described["spec"] | {"seed": seed})) for seed in described["seeds"]]
         there = [record for record in records if record]
         left += len(records) - len(there)
         if there:
-            results.append(Result(cell, there))
+            results[described.get("validation", False)].append(Result(cell, there))
     refused = [(Cell.of_description(pair), pair["reason"]) for pair in asked["refused"]]
     plain = {key: asked[key] for key in ("title", "kind", "selected", "notes", "command")}
-    return Section(name=name, results=results, refused=refused, left=left, **plain)
+    return Section(name=name, results=results[False], validation=results[True], refused=refused, left=left, **plain)

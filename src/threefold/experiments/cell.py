@@ -138,9 +138,10 @@ class Cell:
         return {
             "protocol": {
                 "name": self.protocol.title,
-                "tasks": self.protocol.tasks,
+                "tasks": self.protocol.cut,
                 "data": self.protocol.data.fingerprint,
-            },
+            }
+            | ({"first": self.protocol.tasks} if self.protocol.tasks < self.protocol.cut else {}),
             "scenario": {"name": self.scenario.name, "task_id_in": self.task_id_in},
             "method": {"name": self.method.name, "hyperparameters": self.method.hyperparameters()} | self._code(),
             "training": {
@@ -171,7 +172,7 @@ class Cell:
         kind, data = find_protocol(protocol["name"])
         scenario, where = find_scenario(spec["scenario"]["name"]), spec["scenario"]["task_id_in"]
         return cls(
-            kind.without_data(data or "", protocol["data"], protocol["tasks"]),
+            kind.without_data(data or "", protocol["data"], protocol["tasks"], protocol.get("first")),
             scenario.using_task_in(where),
             _method_again(described["method"], spec["method"]["hyperparameters"]),
             Training(**{name: value for name, value in training.items() if name != "lr"}),

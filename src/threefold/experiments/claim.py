@@ -6,11 +6,15 @@ import os
 import platform
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from threefold.errors import ThreefoldError
+
 BEAT = 1.0  # seconds between two words about progress
+_ELSEWHERE = "right would be a store in a folder of your own on a disk that knows locks."
 
 
 class Claim:
@@ -23,15 +27,26 @@ class Claim:
 
     def take(self) -> bool:
         """Claim the cohort; False if another process has it."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        file = self.path.open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            return False
-        self._file = file
-        return True
+        while True:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                file = self.path.open("a+", encoding="utf-8")
+            except FileNotFoundError:  # another process tidied the folder away just now
+                continue
+            except OSError as error:
+                raise ThreefoldError(f"lock '{self.path}' cannot be written ({error}); {_ELSEWHERE}") from error
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _same(file, self.path):
+                    self._file = file
+                    return True
+            except BlockingIOError:
+                file.close()
+                return False
+            except OSError as error:
+                file.close()
+                raise ThreefoldError(f"lock '{self.path}' cannot be taken ({error}); {_ELSEWHERE}") from error
+            file.close()  # the one who had it removed the file before we had the lock: that lock binds nobody
 
     def beat(self, stand: dict[str, Any], *, now: bool = False) -> None:
         """Leave word of how far the cohort is, about once a second."""
@@ -54,6 +69,16 @@ class Claim:
             self.path.unlink(missing_ok=True)
             self._file.close()
             self._file = None
+            with suppress(OSError):
+                self.path.parent.rmdir()  # unless other cohorts have files there
+
+
+def _same(file: IO[str], path: Path) -> bool:
+    """Is the open file the one that has this name now?"""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def running(folder: Path) -> Iterator[dict[str, Any]]:

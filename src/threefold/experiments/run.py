@@ -27,6 +27,10 @@ class Stopped(Exception):
     """Training was asked to stop before everything was done. What was finished is kept."""
 
 
+class _TooLarge(Exception):
+    """A cohort does not fit into memory."""
+
+
 class Watcher:
     """Is told how far things are; this one does not care."""
 
@@ -84,7 +88,7 @@ def run_cells(
 ) -> list[Result]:
     """Every cell with every seed. `stop` is asked often; when it says so, `Stopped` is raised and nothing is lost."""
     watcher = watcher or Watcher()
-    _check_batches(cells, seeds)  # before the store is there
+    check_batches(cells, seeds)  # before the store is there
     with ExitStack() as closing:
         opened = closing.enter_context(Store(store)) if store is not None else None
         return _Campaign(cells, seeds, opened, watcher, stop).run()
@@ -112,8 +116,8 @@ class _Campaign:
         self._tidy(plan(every.values()))
         waiting = plan(run for key, run in every.items() if key not in self.records)
         while waiting:
-            left = [cohort for cohort in waiting if not self._attempt(cohort)]
-            if len(left) == len(waiting):  # all of them are in training elsewhere
+            left = [rest for cohort in waiting for rest in self._attempt(cohort)]
+            if left == waiting:  # all of them are in training elsewhere
                 time.sleep(WAIT)
                 self._check_stop()
             waiting = left
@@ -121,16 +125,30 @@ class _Campaign:
         return [self._result(place) for place in range(len(self.cells))]
 
     def _tidy(self, cohorts: Iterable[Cohort]) -> None:
-        """Checkpoints of cohorts that are in the store: a process was killed right after storing them."""
+        """Checkpoints and locks of cohorts that are in the store: a process was killed right after storing them."""
         for cohort in cohorts:
             if self.store and all(run.key in self.records for run in cohort.runs):
-                self._checkpoint(cohort).discard()
+                checkpoint = self._checkpoint(cohort)
+                checkpoint.discard()
+                if (lock := checkpoint.path.with_suffix(".lock")).exists():
+                    with Claim(lock) as claim:
+                        claim.take()
 
     def _checkpoint(self, cohort: Cohort) -> Checkpoint:
         assert self.store is not None
         return Checkpoint(Path(f"{self.store.path}.checkpoints") / f"{cohort.name}.pt")
 
-    def _attempt(self, cohort: Cohort) -> bool:
+    def _attempt(self, cohort: Cohort) -> list[Cohort]:
+        """Train a cohort; what is left: nothing, all of it if another process is at it, halves if it is too large."""
+        try:
+            return [] if self._train(cohort) else [cohort]
+        except _TooLarge:
+            self.watcher.warn(f"{_described(cohort)} does not fit into memory; it is trained in two halves.")
+        if self.store:
+            self._checkpoint(cohort).discard()
+        return cohort.halves()  # only now, as the error holds the memory of what did not fit
+
+    def _train(self, cohort: Cohort) -> bool:
         """Train a cohort and store its runs; False if another process is at it."""
         if self.store is None:
             self._keep(self._execute(cohort, None, None))
@@ -148,7 +166,7 @@ class _Campaign:
         return True
 
     def _execute(self, cohort: Cohort, checkpoint: Checkpoint | None, claim: Claim | None) -> list[Record]:
-        """The cohort's records; what does not fit into memory is tried again in halves."""
+        """The cohort's records."""
         self.watcher.cohort(cohort)
 
         def report(progress: Progress) -> None:
@@ -168,8 +186,7 @@ class _Campaign:
                     f"{cohort.cell.name} does not fit into memory (hidden {training.hidden}, batch {training.batch});"
                     " right would be smaller numbers."
                 ) from error
-            self.watcher.warn(f"{_described(cohort)} does not fit into memory; it is trained in two halves.")
-            return [record for half in cohort.halves() for record in self._execute(half, None, claim)]
+            raise _TooLarge from error
         if checkpoint and checkpoint.set_aside:
             self.watcher.warn(
                 f"checkpoint {checkpoint.path} was damaged; it was set aside as {checkpoint.set_aside.name}, and the"
@@ -207,7 +224,7 @@ def _described(cohort: Cohort) -> str:
     return f"{cohort.cell.name} ×{len(cohort.runs)}"
 
 
-def _check_batches(cells: Sequence[Cell], seeds: Sequence[int]) -> None:
+def check_batches(cells: Sequence[Cell], seeds: Sequence[int]) -> None:
     """A batch has no sample twice, so no task may be smaller."""
     for protocol in dict.fromkeys(cell.protocol for cell in cells):
         smallest = min(len(task.train) for seed in seeds for task in protocol.sequence(seed))

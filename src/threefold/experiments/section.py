@@ -25,5 +25,6 @@ class Section:
     refused: Sequence[tuple[Cell, str]] = ()  # pairs that make no sense, with the reason: the dashes
     left: int = 0  # runs that are still to be trained
     selected: str = "oracle"  # how the hyperparameters were chosen
+    validation: Sequence[Result] = ()  # the same grid on a share of the first tasks' training data held out
     notes: Mapping[str, str] = field(default_factory=dict)  # a method, as `written`: a remark on it
     command: str = ""  # what makes these results

@@ -67,6 +67,9 @@ class MethodSpec(_Spec):
             if name not in METHODS:
                 raise unknown("method", name, METHODS)
         owners = {key: self._owner(key, names) for key in self.values}
+        for key, value in self.values.items():
+            if value == []:
+                raise ThreefoldError(f"{key} of {self.method} is '[]'; right would be one value at least.")
         lists = [value if isinstance(value, list) else [value] for value in self.values.values()]
         for values in product(*lists):
             given: dict[str, dict[str, Value]] = {name: {} for name in names}
@@ -92,10 +95,18 @@ class TrainingSpec(_Spec):
     hidden: int | None = Field(None, ge=1)
 
 
+class ValidationSpec(_Spec):
+    """Choosing hyperparameters without peeking (appendix D): on training data held out of the first tasks alone."""
+
+    share: float = Field(0.1, gt=0, lt=1, description="of the training data, held out")
+    tasks: int = Field(2, ge=1, description="that are learned before the choice")
+
+
 class QuickSpec(_Spec):
     """What `--quick` makes of an experiment: the whole of it in minutes on two cores, at numbers that prove nothing."""
 
     iters: int = Field(40, ge=1)
+    hidden: int | None = Field(None, ge=1)
     seeds: Seeds = "2"
     points: int = Field(3, ge=2, description="values kept of a grid")
 
@@ -120,6 +131,7 @@ class Experiment(_Spec):
     selected: str = Field("as given", description="how the hyperparameters were chosen")
     training: TrainingSpec = Field(default_factory=lambda: TrainingSpec.model_validate({}))
     quick: QuickSpec = Field(default_factory=lambda: QuickSpec.model_validate({}))
+    validation: ValidationSpec | None = None
     parts: list[PartSpec] = Field(min_length=1)
 
     @model_validator(mode="before")

@@ -20,7 +20,8 @@ def status_of(store: Store) -> Iterator[str]:
         line = f"{section.name}: {done} of {done + section.left} runs done"
         if section.left:
             rest = _rest(store, section)
-            line += f", {section.left} left, {f'about {rest}' if rest else 'time not known yet'}: {section.command}"
+            when = "time not known yet" if rest is None else f"about {rest}"
+            line += f", {section.left} left, {when}: {section.command}"
         yield line
     if not found:
         yield f"{store.path}: no experiment was asked for yet"
@@ -53,4 +54,4 @@ def _rest(store: Store, section: Section) -> timedelta | None:
     for method, runs in per_method.items():
         done = len(taken.get(method, []))
         total += (runs - done) * (mean(taken[method]) if done else overall)
-    return timedelta(seconds=round(total))
+    return timedelta(seconds=max(1, round(total)))

@@ -10,9 +10,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.func import grad
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, normalize
+from torch.nn.functional import binary_cross_entropy_with_logits, normalize, pad
 from torch.nn.utils.rnn import pad_sequence
 
+from threefold.methods.method import classification
 from threefold.methods.part import (
     Batch,
     Learner,
@@ -25,7 +26,6 @@ from threefold.methods.part import (
     Setting,
     Stack,
     hyper,
-    only_active,
 )
 from threefold.protocols import Task
 from threefold.randomness import generator
@@ -66,8 +66,8 @@ class Exemplars(Part):
     """A memory of at most `budget` samples, divided equally over the classes seen so far."""
 
     budget: int = hyper("how many samples may be stored", 2000, ge=1)
-    selection: Selection = hyper("how the samples to store are chosen", "herding", per_replica=False)
-    unit_length: bool = hyper("scale features and class means to unit length", True, per_replica=False)
+    selection: Selection = hyper("how the samples to store are chosen", "herding")
+    unit_length: bool = hyper("scale features and class means to unit length", True)
 
     def refuse(self, setting: Setting) -> str | None:
         classes = setting.outputs.tasks * setting.outputs.classes_per_task
@@ -100,21 +100,16 @@ class Exemplars(Part):
             stored.append(self._select(stack, own, task, label, most))
             count.append(torch.minimum(sizes, share))
         longest = max(s.shape[1] for s in stored)
-        padded = [torch.nn.functional.pad(s, (0, longest - s.shape[1])) for s in stored]
-        device = stack.params["classifier"]["output.shift.bias"].device
-        memory = memory | {
-            "stored": torch.stack(padded, 1),
-            "count": torch.stack(count, 1).to(device),
-        }
+        padded = [pad(s, (0, longest - s.shape[1])) for s in stored]
+        memory = memory | {"stored": torch.stack(padded, 1), "count": torch.stack(count, 1).to(stack.device)}
         return memory | ({"means": self._means(stack, memory)} if self.classifies else {})
 
     def _select(self, stack: Stack, own: Sequence[Tensor], task: int, label: int, most: int) -> Tensor:
         """The ordered exemplars of one new class, for every replica."""
         if self.selection == "random":
-            orders = [torch.randperm(len(o), generator=generator(s, "exemplars", task, label))
-                      for s, o in zip(stack.seeds, own, strict=True)]  # fmt: skip
-            indices = pad_sequence([o[order[:most]] for o, order in zip(own, orders, strict=True)], batch_first=True)
-            return indices.to(stack.params["classifier"]["output.shift.bias"].device)
+            sources = [generator(seed, "exemplars", task, label) for seed in stack.seeds]
+            drawn = [o[torch.randperm(len(o), generator=s)[:most]] for o, s in zip(own, sources, strict=True)]
+            return pad_sequence(drawn, batch_first=True).to(stack.device)
         pieces, reals, places = [], [], []
         for batch, weight, indices in stack.training_data(own):
             pieces.append(stack.map(lambda learner, b: self.features(learner, b.x, b.task), batch))
@@ -166,9 +161,7 @@ class ER(Exemplars):
     """Stored data, replayed during training, used as exemplars during execution, or both (appendix C)."""
 
     name = "er"
-    use: Literal["training", "execution", "both"] = hyper(
-        "when the stored data are used", "training", per_replica=False
-    )
+    use: Literal["training", "execution", "both"] = hyper("when the stored data are used", "training")
 
     @property
     def classifies(self) -> bool:
@@ -184,9 +177,7 @@ class ER(Exemplars):
         return Replay(*stored) if stored else None
 
     def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
-        return cross_entropy(
-            only_active(learner.logits(replay.x, replay.task), learner.now.active[replay.task]), replay.y
-        )
+        return classification(learner, replay.x, replay.y, replay.task)
 
 
 class ICaRL(Exemplars):
@@ -238,7 +229,7 @@ class AGEM(Exemplars):
     """Averaged gradient episodic memory: no step along a gradient that points against that of stored data."""
 
     name = "a-gem"
-    selection: Selection = hyper("how the samples to store are chosen", "random", per_replica=False)
+    selection: Selection = hyper("how the samples to store are chosen", "random")
 
     def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
         return {f"{self.name} stored": self.stored_samples(setting, seed, task, memory, steps)} if task else {}
@@ -248,8 +239,7 @@ class AGEM(Exemplars):
         stored: Batch = drawn[f"{self.name} stored"]
 
         def loss(params: Params) -> Tensor:
-            logits = learner.logits(stored.x, stored.task, params=params)
-            return cross_entropy(only_active(logits, learner.now.active[stored.task]), stored.y)
+            return classification(learner, stored.x, stored.y, stored.task, params)
 
         reference = grad(loss)(learner.params)
         along = sum((g * reference[name]).sum() for name, g in grads.items())

@@ -19,7 +19,6 @@ class XdG(Part):
     gate_on: GateOn = hyper(
         "what a gate silences: a unit's activation, or its weighted input (the bias still counts)",
         "activation",
-        per_replica=False,
     )
 
     def refuse(self, setting: Setting) -> str | None:

@@ -8,12 +8,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from threefold.errors import ThreefoldError
-from threefold.methods.part import Batch, Learner, Part, Replay, Setting, only_active
+from threefold.methods.part import Batch, Learner, Params, Part, Replay, Setting, only_active
 
 
-def classification(learner: Learner, x: Tensor, y: Tensor, task: Tensor) -> Tensor:
+def classification(learner: Learner, x: Tensor, y: Tensor, task: Tensor, params: Params | None = None) -> Tensor:
     """Cross entropy over the active units, averaged over samples (equation 1)."""
-    return cross_entropy(only_active(learner.logits(x, task), learner.now.active[task]), y)
+    return cross_entropy(only_active(learner.logits(x, task, params), learner.now.active[task]), y)
 
 
 def objective(

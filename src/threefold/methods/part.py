@@ -121,6 +121,7 @@ class Stack(Protocol):
     parts: list["Part"]  # numeric hyperparameters are tensors, one number for each replica
     setting: Setting
     seeds: Sequence[int]
+    device: torch.device
 
     def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor, Tensor]]:
         """The training data of the task just finished, or of it the `chosen` indices of each replica, in pieces.

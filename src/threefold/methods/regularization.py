@@ -17,7 +17,7 @@ class EWC(Part):
 
     name = "ewc"
     strength: float = hyper("weight of the penalty, λ", ge=0)
-    labels: Labels = hyper("label at which the Fisher information is taken", "predicted", per_replica=False)
+    labels: Labels = hyper("label at which the Fisher information is taken", "predicted")
     fisher_samples: int | None = hyper(
         "training samples used for the Fisher information; all of a task's if not given", per_replica=False, ge=1
     )

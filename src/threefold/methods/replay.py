@@ -6,8 +6,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy, log_softmax
+from torch.nn.functional import log_softmax
 
+from threefold.methods.method import classification
 from threefold.methods.part import Batch, Learner, Memory, Noise, Params, Part, Replay, Samples, Setting, Stack, hyper
 from threefold.methods.part import only_active as only
 from threefold.nets import LATENT, VAE, Decoder
@@ -61,7 +62,7 @@ class LwF(Taught):
 
     name = "lwf"
     temperature: float = hyper("temperature T of the softmax in distillation", 2.0, gt=0)
-    reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum", per_replica=False)
+    reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum")
 
     def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay:
         task = replayed_task(learner, len(batch.y))
@@ -100,8 +101,7 @@ class DGR(Taught):
         return self.hard(learner, memory, x, task)
 
     def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
-        active = learner.now.active[replay.task]
-        return cross_entropy(only(learner.logits(replay.x, replay.task), active), replay.y)
+        return classification(learner, replay.x, replay.y, replay.task)
 
     def side_loss(self, learner: Learner, batch: Batch, replay: Replay | None, drawn: Mapping[str, Any]) -> Tensor:
         """The generator's loss, on current data and on its own replay, weighted as the classifier's (section A.3)."""
@@ -121,7 +121,7 @@ class DGR(Taught):
     def keepsakes(self, stack: Stack, memory: Memory) -> dict[str, Tensor]:
         """A few images that the generator dreams after each task, always of the same latent variables."""
         latent = [torch.randn(DREAMS, LATENT, generator=generator(seed, "dreams")) for seed in stack.seeds]
-        z = torch.stack(latent).to(memory["generator"]["pixels.shift.bias"].device)
+        z = torch.stack(latent).to(stack.device)
         images = stack.map(lambda learner, z: dream(learner.nets["generator"], learner.all_params["generator"], z), z)
         return {"dreams": (images * 255).round().to(torch.uint8)}
 
@@ -139,7 +139,7 @@ class DGRDistill(DGR):
 
     name = "dgr-distill"
     temperature: float = hyper("temperature T of the softmax in distillation", 2.0, gt=0)
-    reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum", per_replica=False)
+    reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum")
 
     def targets(self, learner: Learner, memory: Memory, x: Tensor, task: Tensor) -> Tensor:
         return self.soft(learner, memory, x, task, self.temperature)

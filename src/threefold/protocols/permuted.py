@@ -19,8 +19,8 @@ class Permuted(Protocol):
     defaults = Defaults(iters=5000, lr=1e-4, hidden=1000)
     default_tasks = 10
 
-    def __init__(self, data: Dataset, tasks: int | None = None) -> None:
-        super().__init__(data, tasks)
+    def __init__(self, data: Dataset, tasks: int | None = None, first: int | None = None) -> None:
+        super().__init__(data, tasks, first)
         self._train = torch.arange(len(data.train_y))
         self._test = torch.arange(len(data.test_y))
 

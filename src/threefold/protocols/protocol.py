@@ -32,28 +32,29 @@ class Defaults:
 
 
 class Protocol(ABC):
-    """Cuts a dataset into `tasks` tasks, differently for each seed."""
+    """Cuts a dataset into `tasks` tasks, differently for each seed. Of these only the `first` may be learned."""
 
     name: ClassVar[str]
     meaning: ClassVar[str]
     defaults: ClassVar[Defaults]
     default_tasks: ClassVar[int]
 
-    def __init__(self, data: Dataset, tasks: int | None = None) -> None:
+    def __init__(self, data: Dataset, tasks: int | None = None, first: int | None = None) -> None:
         self.data = data
-        self.tasks = self.default_tasks if tasks is None else tasks
+        self.cut = self.default_tasks if tasks is None else tasks
+        self.tasks = self.cut if first is None else min(first, self.cut)  # those that are learned
         if data.classes < 2:
             raise ThreefoldError(f"data {data.name} have 1 class; right would be at least 2 to tell apart.")
         if self.tasks < 1:
             raise ThreefoldError(f"tasks is {self.tasks}, but a protocol needs at least 1 task.")
 
     @classmethod
-    def without_data(cls, name: str, fingerprint: str, tasks: int) -> Self:
+    def without_data(cls, name: str, fingerprint: str, tasks: int, first: int | None = None) -> Self:
         """A protocol to report on: it knows the name of its data, but cannot cut them into tasks."""
         protocol = cls.__new__(cls)
         nothing = torch.empty(0, 0)
         protocol.data = Dataset(name, nothing, nothing.long(), nothing, nothing.long(), fingerprint)
-        protocol.tasks = tasks
+        protocol.cut, protocol.tasks = tasks, tasks if first is None else first
         return protocol
 
     @property

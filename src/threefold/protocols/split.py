@@ -16,12 +16,12 @@ class Split(Protocol):
     defaults = Defaults(iters=2000, lr=1e-3, hidden=400)
     default_tasks = 5
 
-    def __init__(self, data: Dataset, tasks: int | None = None) -> None:
-        super().__init__(data, tasks)
-        if data.classes % self.tasks:
+    def __init__(self, data: Dataset, tasks: int | None = None, first: int | None = None) -> None:
+        super().__init__(data, tasks, first)
+        if data.classes % self.cut:
             fit = [n for n in range(1, data.classes + 1) if data.classes % n == 0]
             raise ThreefoldError(
-                f"tasks is {self.tasks}, which does not divide the {data.classes} classes of {data.name};"
+                f"tasks is {self.cut}, which does not divide the {data.classes} classes of {data.name};"
                 f" right would be one of {', '.join(map(str, fit))}."
             )
         self._train = by_class(data.train_y, data.classes)
@@ -29,7 +29,7 @@ class Split(Protocol):
 
     @property
     def classes_per_task(self) -> int:
-        return self.data.classes // self.tasks
+        return self.data.classes // self.cut
 
     def sequence(self, seed: int) -> list[Task]:
         order = torch.randperm(self.data.classes, generator=generator(seed, "classes")).tolist()

@@ -61,6 +61,8 @@ class Selected:
     paper_accuracy: Summary | None
     best: str
     best_accuracy: Summary | None
+    honest: str = "–"  # chosen on a validation share of the first tasks: nothing that a learner could not have seen
+    honest_accuracy: Summary | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,11 @@ def charts(sections: Sequence[Section]) -> list[tuple[Section, Chart]]:
             results = [r for r in section.results if r.cell.protocol.title == protocol]
             name = f"{section.name}-{protocol}"
             others = [r for s in sections if s.kind == "table" for r in s.results if r.cell.protocol.title == protocol]
-            draw = _budgets(name, protocol, results, others) if section.kind == "budgets" else _grids(name, results)
+            draw = (
+                _budgets(name, protocol, results, others)
+                if section.kind == "budgets"
+                else _grids(name, results, section.validation)
+            )
             if draw.panels:
                 found.append((section, draw))
     return found
@@ -148,7 +154,7 @@ def _levels(here: Sequence[Result], others: Sequence[Result]) -> list[Level]:
     ]
 
 
-def _grids(name: str, results: Sequence[Result]) -> Chart:
+def _grids(name: str, results: Sequence[Result], validation: Sequence[Result]) -> Chart:
     protocol = results[0].cell.protocol.title
     single, double, selected = [], [], []
     for method in dict.fromkeys(r.cell.method.name for r in results):
@@ -161,7 +167,14 @@ def _grids(name: str, results: Sequence[Result]) -> Chart:
         if not axes:
             continue
         label = _untuned(group[0].cell.method)
-        selected += [_selected(label, scenario, some, axes) for scenario, some in by_scenario.items()]
+        held = [
+            r
+            for r in validation
+            if r.cell.method.name == method and r.cell.protocol.name == results[0].cell.protocol.name
+        ]
+        for scenario, some in by_scenario.items():
+            seen = [r for r in held if r.cell.scenario.title == scenario]
+            selected.append(_selected(label, scenario, some, axes, _best(seen)))
         if len(axes) == 1:
             single.append(_grid_panel(label, by_scenario, axes[0]))
         else:
@@ -253,8 +266,13 @@ def _best(some: Sequence[Result]) -> Result | None:
     return max(known, key=lambda r: r.accuracy.mean) if known else None
 
 
-def _selected(label: str, scenario: str, some: Sequence[Result], axes: Sequence[Axis]) -> Selected:
+def _selected(
+    label: str, scenario: str, some: Sequence[Result], axes: Sequence[Axis], honest: Result | None
+) -> Selected:
     marked = {axis: _marked(some, axis) for axis in axes}
+    if honest:
+        for axis in axes:
+            marked[axis]["honest"] = _value(honest.cell.method, axis)
 
     def written(by: str) -> tuple[str, Summary | None]:
         values: dict[Axis, Any] = {axis: marked[axis].get(by) for axis in axes}
@@ -264,7 +282,7 @@ def _selected(label: str, scenario: str, some: Sequence[Result], axes: Sequence[
         text = ", ".join(f"{axis[1]} {short(value)}" for axis, value in values.items())
         return text, found[0].accuracy if found else None
 
-    return Selected(label, scenario, *written("paper"), *written("best"))
+    return Selected(label, scenario, *written("paper"), *written("best"), *written("honest"))
 
 
 def _line(label: str, points: dict[float, Summary], hue: int, shade: float | None = None) -> Line:

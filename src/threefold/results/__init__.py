@@ -3,7 +3,7 @@
 Accuracies are in per cent, as in the paper. Nothing here trains, and nothing here imports torch.
 """
 
-from threefold.results.merge import Merged, merge
+from threefold.results.merge import Merged, merge, together
 from threefold.results.metrics import (
     average_accuracy,
     backward_transfer,
@@ -53,6 +53,7 @@ __all__ = [
     "published_cells",
     "run_key",
     "summarize",
+    "together",
     "unpack",
     "utc_now",
     "verdict",

@@ -1,12 +1,12 @@
 """Results gathered on several machines, in one store."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 from threefold.errors import ThreefoldError
-from threefold.results.record import Record
+from threefold.results.record import Record, run_key
 from threefold.results.store import Store
 
 MEASURED = ("status", "diverged_at", "initial", "matrix", "metrics")
@@ -25,25 +25,49 @@ def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str
     by other code. Where and when a run was computed is no part of its result.
     """
     found: dict[str, tuple[Record, str]] = {}
-    asked: dict[str, dict[str, Any]] = {}
-    with Store(destination) as store:
-        present = 0
-        for source in sources:
-            with Store(source, readonly=True) as other:
-                asked |= other.experiments()
-                for record in other.all():
-                    mine = store.get(record.key)
-                    known = (mine, str(destination)) if mine else found.get(record.key)
-                    if known is None:
-                        found[record.key] = (record, str(source))
-                        continue
+    asked: list[tuple[str, dict[str, Any]]] = []
+    present = 0
+    for source in sources:
+        with Store(source, readonly=True) as other:
+            asked += other.experiments().items()
+            for record in other.all():
+                known = found.setdefault(record.key, (record, str(source)))
+                if known[0] is not record:
                     _compare(*known, record, str(source))
                     present += 1
-        for name, what in asked.items():
-            if name not in store.experiments():
-                store.remember(name, what)
+    with Store(destination) as store:  # not before all sources were read: a mistake in one of them writes nothing
+        for key in store.has(found):
+            if mine := store.get(key):
+                _compare(mine, str(destination), *found.pop(key))
+                present += 1
         store.add(record for record, _ in found.values())
+        for name, what in asked:
+            _remember(store, name, what)
     return Merged(len(found), present)
+
+
+def together(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The cells of two commands of the same name: each once, with the seeds of both."""
+    both = {}
+    for what in ("cells", "refused"):
+        known = {run_key(old["spec"]): dict(old) for old in before[what]}
+        for new in asked[what]:
+            old = known.setdefault(run_key(new["spec"]), dict(new))
+            if "seeds" in new:
+                old["seeds"] = sorted({*old["seeds"], *new["seeds"]})
+        both[what] = list(known.values())
+    return both
+
+
+def _remember(store: Store, name: str, asked: dict[str, Any]) -> None:
+    """Other seeds or methods of the same experiment may have been trained on each machine."""
+    mine = store.experiments().get(name)
+    if mine is None:
+        store.remember(name, asked)
+        return
+    whole = mine | together(mine, asked) | {"notes": asked["notes"] | mine["notes"]}
+    if whole != mine:
+        store.remember(name, whole)
 
 
 def _compare(first: Record, where: str, second: Record, elsewhere: str) -> None:

@@ -1,0 +1,349 @@
+"""`experiment`, `report`, `status` and `merge` on stores of every kind: what they show, and what they refuse."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from experiment_lab import Command, beside, count, furnish, locks, rows, server, stuck_in_the_third
+from tiny_lab import SETTINGS, Ended, contents
+
+from threefold.results import Store, database
+
+Cli = Callable[..., Ended]
+SPEC = """
+title = "Small"
+protocol = "split"
+data = "tiny.npz"
+tasks = 3
+seeds = 2
+[training]
+iters = 6
+hidden = 8
+batch = 16
+[[methods]]
+method = "none"
+[[methods]]
+method = "ewc"
+with = { strength = [1, 100] }
+"""
+EXPERIMENT = ["experiment", "tiny.toml", "--device", "cpu", "--store"]
+RUNS = 2 * 9
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the experiment, and its store."""
+    from threefold.experiments import run_cells
+    from threefold.experiments.ask import Options, ask
+    from threefold.experiments.spec import load_experiment
+
+    folder = furnish(tmp_path_factory.mktemp("made"), SPEC)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        asked = ask(load_experiment("tiny.toml"), Options(device="cpu"), "experiment tiny.toml")
+        with Store("a.db") as store:
+            asked.remember(store)
+        run_cells(asked.cells, asked.seeds, "a.db")
+    return folder
+
+
+@pytest.fixture
+def lab(lab: Path, made: Path) -> Path:
+    shutil.copytree(made, lab, dirs_exist_ok=True)
+    return lab
+
+
+def sentence(ended: Ended) -> str:
+    assert (ended.status, ended.out) == (2, "")
+    assert re.fullmatch(r"threefold: [^\n]*[.?]\n", ended.err), ended.err
+    return ended.err
+
+
+def alter(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as store:
+        for statement in statements:
+            store.execute(statement)
+
+
+# bad input writes nothing
+
+
+def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
+    wrong = SPEC.replace('"split"', '"spilt"').replace("iters = 6", "iters = 0").replace("seeds = 2", 'seeds = "x"')
+    wrong = wrong.replace("strength", "strenght").replace("tasks = 3", "tasks = 0")
+    (lab / "tiny.toml").write_text(wrong)
+    before = contents(lab)
+    said = sentence(cli(*EXPERIMENT, "new.db"))
+    assert "experiment 'tiny.toml' has 5 mistakes: " in said
+    for place in ("protocol is 'spilt'", "training.iters is 0", "seeds is 'x'", "methods[1]", "tasks is 0"):
+        assert f" {place}: " in said
+    assert contents(lab) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["experiment", "absent.toml"], "experiment 'absent.toml' cannot be read"),
+        (["experiment", "tiny.npz"], "experiment 'tiny.npz' cannot be read"),
+        (["experiment"], "file is missing"),
+        (["experiment", "tiny.toml", "--only", "ewk"], "only 'ewk' is not known; did you mean 'ewc'?"),
+        (["experiment", "tiny.toml", "--seeds", "0"], "seeds is '0'"),
+        (["experiment", "tiny.toml", "--seeds", ""], "seeds is ''"),
+        (["experiment", "tiny.toml", "--iters", "0"], "iters is '0'"),
+        (["experiment", "tiny.toml", "--iters", "-1"], "iters is '-1'"),
+        (["experiment", "tiny.toml", "--device", "gpu"], "device 'gpu' is not known; did you mean 'cpu'?"),
+        (["experiment", "large.toml"], "batch is 100, but the smallest task has 80 training samples"),
+        (["experiment", "nodata.toml"], "absent.npz"),
+        (["experiment", "tiny.toml", "--store", "no/such.db"], "store 'no/such.db' cannot be created"),
+        (["reproduce", "table6"], "experiment 'table6' is not known; did you mean 'table"),
+        (["reproduce"], "name is missing"),
+        (["report"], "store 'threefold.db' does not exist"),
+        (["status"], "store 'threefold.db' does not exist"),
+        (["report", "--store", "a.db", "--format", "latx"], "format 'latx' is not known; did you mean 'latex'?"),
+        (["report", "--store", "empty.db"], "store 'empty.db' holds no results of an experiment"),
+        (["report", "--store", "a.db", "-o", "no/such/file"], "the report cannot be written"),
+        (["report", "--store", "a.db", "-o", "."], "the report cannot be written"),
+        (["report", "--store", "a.db", "--figures", "tiny.toml"], "'tiny.toml'"),
+        (["merge", "b.db", "absent.db"], "store 'absent.db' does not exist"),
+        (["merge", "b.db", "tiny.toml"], "store 'tiny.toml' is not a database"),
+        (["merge", "b.db", "a.db", "absent.db"], "store 'absent.db' does not exist"),
+        (["merge", "tiny.toml", "a.db"], "store 'tiny.toml' is not a database"),
+        (["merge", "b.db"], "sources is missing"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_sentence_and_writes_nothing(lab: Path, cli: Cli, words: list[str], named: str) -> None:
+    (lab / "large.toml").write_text(SPEC.replace("batch = 16", "batch = 100"))
+    (lab / "nodata.toml").write_text(SPEC.replace("tiny.npz", "absent.npz"))
+    Store(lab / "empty.db").close()
+    before = contents(lab)
+    assert named in sentence(cli(*words))
+    assert contents(lab) == before
+
+
+# stores that cannot be used
+
+
+@pytest.mark.parametrize(
+    "words", [EXPERIMENT, ["report", "--store"], ["status", "--store"], ["merge", "b.db"]], ids=str
+)
+@pytest.mark.parametrize(("version", "age"), [(99, "newer"), (0, "older")])
+def test_a_store_of_another_format(lab: Path, cli: Cli, words: list[str], version: int, age: str) -> None:
+    alter(lab / "a.db", f"PRAGMA user_version = {version}")
+    before = contents(lab)
+    assert f"store 'a.db' has format {version}, {age} than" in sentence(cli(*words, "a.db"))
+    assert contents(lab) == before
+
+
+def test_a_read_only_store_is_refused_for_writing_before_any_training(
+    lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lab / "a.db").chmod(0o444)
+    no_root = SimpleNamespace(access=lambda path, mode: Path(path).stat().st_mode & 0o200 != 0, W_OK=os.W_OK)
+    monkeypatch.setattr(database, "os", no_root)
+    before = contents(lab)
+    for words in ([*EXPERIMENT, "a.db", "--seeds", "3"], ["merge", "a.db", "a.db"]):
+        assert "is read-only; give another file." in sentence(cli(*words))
+    assert contents(lab) == before
+    assert cli("status", "--store", "a.db") == (0, f"tiny: {RUNS} of {RUNS} runs done\n", "")
+    assert cli("report", "--store", "a.db", "--format", "csv").status == 0
+    assert contents(lab) == before
+
+
+def test_a_full_disk_loses_nothing_and_the_same_command_goes_on(
+    lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, opened = rows(lab / "a.db"), database.sqlite3.connect
+
+    class Full(sqlite3.Connection):
+        """No room for another run."""
+
+        def execute(self, statement: str, *rest: object) -> sqlite3.Cursor:
+            if statement.startswith("INSERT INTO runs"):
+                super().execute(f"PRAGMA max_page_count = {self.execute('PRAGMA page_count').fetchone()[0]}")
+                for _ in range(40):  # what room there is on the pages that exist
+                    super().execute("INSERT INTO experiments VALUES (hex(randomblob(9)), hex(randomblob(2000)))")
+            return super().execute(statement, *rest)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database.sqlite3, "connect", lambda *a, **k: opened(*a, factory=Full, **k))
+        said = sentence(cli(*EXPERIMENT, "a.db", "--seeds", "3"))
+    assert "store 'a.db' cannot grow: the disk is full; make room and run the same command again" in said
+    assert rows(lab / "a.db") == before
+    assert locks(lab / "a.db") == set()
+    assert cli(*EXPERIMENT, "a.db", "--seeds", "3").status == 0
+    assert count(lab / "a.db") == 27
+    assert set(before) < set(rows(lab / "a.db"))
+
+
+def test_a_file_where_checkpoints_should_be_is_one_sentence(lab: Path, cli: Cli) -> None:
+    (lab / "b.db.checkpoints").write_text("mine")
+    assert "b.db.checkpoints" in sentence(cli(*EXPERIMENT, "b.db"))
+    assert (lab / "b.db.checkpoints").read_text() == "mine"
+
+
+# merge
+
+
+def test_merge_gathers_what_several_machines_trained(lab: Path, cli: Cli) -> None:
+    for store, seeds in (("one.db", "1"), ("two.db", "2")):
+        assert cli(*EXPERIMENT, store, "--seeds", seeds).status == 0
+    assert cli(*EXPERIMENT, "two.db", "--seeds", "2").status == 0
+    sources = {name: (lab / name).read_bytes() for name in ("one.db", "two.db")}
+    assert cli("merge", "all.db", "one.db", "two.db") == (0, "all.db: 18 runs added, 9 were there already.\n", "")
+    assert {name: (lab / name).read_bytes() for name in sources} == sources
+    assert beside(lab / "all.db") == beside(lab / "one.db") == []
+    assert [row[0] for row in rows(lab / "all.db")] == [row[0] for row in rows(lab / "a.db")]
+    assert cli("status", "--store", "all.db").out == "tiny: 18 of 18 runs done\n"
+    before = rows(lab / "all.db")
+    assert cli("merge", "all.db", "two.db", "one.db").out == "all.db: 0 runs added, 27 were there already.\n"
+    assert rows(lab / "all.db") == before
+    assert cli("merge", "all.db", "all.db").out == "all.db: 0 runs added, 18 were there already.\n"
+
+
+def test_merged_seeds_are_reported_together(lab: Path, cli: Cli) -> None:
+    """One machine trained seeds 1 to 2, another seeds 3 to 4: the report has four."""
+    assert cli(*EXPERIMENT, "b.db", "--seeds", "3-4").status == 0
+    for destination, source in (("a.db", "b.db"), ("b.db", "a.db")):
+        shutil.copy(destination, "dest.db")
+        assert cli("merge", "dest.db", source).out == "dest.db: 18 runs added, 0 were there already.\n"
+        assert cli("status", "--store", "dest.db").out == "tiny: 36 of 36 runs done\n"
+    assert cli("merge", "new.db", "a.db", "b.db").status == 0
+    assert cli("status", "--store", "new.db").out == "tiny: 36 of 36 runs done\n"
+
+
+def test_conflicting_results_are_shown_and_refused(lab: Path, cli: Cli) -> None:
+    shutil.copy("a.db", "other.db")
+    alter(
+        lab / "other.db",
+        "UPDATE runs SET metrics = replace(metrics, '\"average_accuracy\": ', '\"average_accuracy\": 1') WHERE id = 4",
+    )
+    assert cli(*EXPERIMENT, "b.db", "--seeds", "3-3").status == 0
+    before = contents(lab)
+    for words in (["a.db", "b.db", "other.db"], ["new.db", "b.db", "a.db", "other.db"], ["other.db", "b.db", "a.db"]):
+        said = sentence(cli("merge", *words))
+        assert re.search(r"run \w{12} \((none|ewc), (task|domain|class), seed \d\) has two results: ", said)
+        shown = re.findall(r"'(\w+\.db)' has finished ([\d.]+)% \(20\d\d-", said)
+        assert sorted(name for name, _ in shown) == ["a.db", "other.db"]
+        assert shown[0][1] != shown[1][1]
+        assert "nothing was merged" in said
+        assert contents(lab) == before
+
+
+def test_where_and_when_is_no_conflict(lab: Path, cli: Cli) -> None:
+    shutil.copy("a.db", "other.db")
+    alter(lab / "other.db", "UPDATE runs SET created = '2020-01-01T00:00:00+00:00', environment = '{}', timings = '{}'")
+    assert cli("merge", "a.db", "other.db").out == "a.db: 0 runs added, 18 were there already.\n"
+
+
+# status
+
+
+def test_status_counts_what_is_done_and_what_is_left(lab: Path, cli: Cli) -> None:
+    alter(lab / "a.db", "DELETE FROM runs WHERE method = 'ewc' AND seed = 2")
+    said = cli("status", "--store", "a.db")
+    assert re.fullmatch(
+        r"tiny: 12 of 18 runs done, 6 left, about 0:00:\d\d: threefold experiment tiny\.toml --device cpu[^\n]*\n",
+        said.out,
+    )
+    alter(lab / "a.db", "DELETE FROM runs")
+    assert ": 0 of 18 runs done, 18 left, time not known yet: threefold" in cli("status", "--store", "a.db").out
+    alter(lab / "a.db", "DELETE FROM experiments")
+    assert cli("status", "--store", "a.db") == (0, "a.db: no experiment was asked for yet\n", "")
+
+
+def test_the_time_left_is_what_others_took(lab: Path, cli: Cli) -> None:
+    alter(
+        lab / "a.db",
+        "DELETE FROM runs WHERE method = 'ewc' AND seed = 2",
+        """UPDATE runs SET environment = '{"cohort": 2}', timings = '{"cohort_train": 15, "cohort_evaluate": 5}'""",
+    )
+    assert "6 left, about 0:01:00: " in cli("status", "--store", "a.db").out
+
+
+@pytest.fixture(scope="module")
+def _server() -> Iterator[None]:
+    with server():
+        yield
+
+
+@pytest.mark.usefixtures("_server")
+def test_status_shows_what_a_live_process_trains(lab: Path, cli: Cli) -> None:
+    with Command(lab, *EXPERIMENT, "b.db", hook=stuck_in_the_third) as command:
+        command.wait_until(lambda: (lab / "stuck").exists())
+        (name,) = locks(lab / "b.db")
+        said = {"cohort": "x ×2", "step": 9, "steps": 18, "task": 1, "tasks": 3, "machine": "m", "process": 7}
+        (lab / "b.db.checkpoints" / name).write_text(json.dumps(said))  # as if it had had the time to say so
+        lines = cli("status", "--store", "b.db").out.splitlines()
+        assert lines[0].startswith("tiny: 4 of 18 runs done, 14 left")
+        assert lines[1:] == ["running: x ×2, task 2 of 3, 50% (process 7 on m)"]
+        command.kill()
+    assert len(locks(lab / "b.db")) == 1, "the file outlives the lock"
+    assert len(cli("status", "--store", "b.db").out.splitlines()) == 1
+    assert cli(*EXPERIMENT, "b.db").status == 0
+    assert beside(lab / "b.db") == []
+
+
+@pytest.mark.usefixtures("_server")
+def test_a_process_leaves_word_of_its_cohort(lab: Path, cli: Cli) -> None:
+    (lab / "tiny.toml").write_text(SPEC.replace("iters = 6", "iters = 5000"))
+    with Command(lab, *EXPERIMENT, "b.db", "--only", "none,class") as command:
+        command.wait_until(lambda: "running" in cli("status", "--store", "b.db").out if locks(lab / "b.db") else False)
+        said = cli("status", "--store", "b.db").out.splitlines()[1]
+        assert re.fullmatch(
+            rf"running: split-tiny Class-IL none ×2, task \d of 3, \d+% \(process {command.process.pid} on .*\)", said
+        )
+        command.send(signal.SIGINT)
+        assert command.ended().status == 3
+    assert "running" not in cli("status", "--store", "b.db").out
+
+
+# report
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "csv", "html"])
+def test_a_report_in_every_format(lab: Path, cli: Cli, form: str) -> None:
+    shown = cli("report", "--store", "a.db", "--format", form)
+    assert (shown.status, shown.err) == (0, "")
+    assert len(shown.out) > 200
+    assert "EWC" in shown.out or "ewc" in shown.out
+    assert cli("report", "--store", "a.db", "--format", form, "-o", "made.txt") == (0, "", "")
+    assert len((lab / "made.txt").read_text(encoding="utf-8")) > 200
+    assert beside(lab / "a.db") == []
+
+
+def test_figures(lab: Path, cli: Cli) -> None:
+    ended = cli("report", "--store", "a.db", "--figures", "drawn")
+    assert (ended.status, ended.err) == (0, "")
+    files = [lab / line for line in ended.out.splitlines()]
+    assert {path.suffix for path in files} == {".svg", ".pdf", ".png"}
+    assert all(path.stat().st_size > 500 for path in files)
+    assert sorted(files) == sorted((lab / "drawn").iterdir())
+
+
+def test_what_run_trained_is_one_section_for_each_protocol(lab: Path, cli: Cli) -> None:
+    words = ["run", "split", "--data", "tiny.npz", "--tasks", "3", *SETTINGS, "--store", "r.db", "--scenario"]
+    assert cli(*words, "class", "--method", "none", "--seeds", "2").status == 0
+    assert cli(*words, "class", "--method", "ewc:strength=5", "--seeds", "2").status == 0
+    assert cli(*words, "task", "--method", "xdg", "--method", "none", "--seeds", "3").status == 0
+    assert cli("status", "--store", "r.db").out == "run split-tiny, 6 iterations: 10 of 10 runs done\n"
+    assert cli(*words, "class", "--method", "none", "--seeds", "4").status == 0
+    assert cli("status", "--store", "r.db").out == "run split-tiny, 6 iterations: 12 of 12 runs done\n"
+    table = cli("report", "--store", "r.db", "--format", "csv").out
+    assert len(re.findall("xdg|XdG", table)) >= 1
+    assert cli(*EXPERIMENT, "r.db").status == 0
+    assert len(cli("status", "--store", "r.db").out.splitlines()) == 2
+
+
+def test_the_report_of_a_stopped_experiment_shows_what_there_is(lab: Path, cli: Cli) -> None:
+    alter(lab / "a.db", "DELETE FROM runs WHERE method = 'ewc' AND scenario != 'class'")
+    for form in ("terminal", "markdown", "latex", "csv", "html"):
+        assert cli("report", "--store", "a.db", "--format", form).status == 0

@@ -1,0 +1,13 @@
+"""Imported once by the server that the tests' processes are forked from, so that none of them has to warm up torch."""
+
+from importlib import import_module
+
+from tiny_lab import arrays
+
+from threefold import Dataset, Split, run
+
+for _name in ("cli.progress", "cli.reports", "cli.stopping", "experiments.ask", "experiments.status", "report"):
+    import_module(f"threefold.{_name}")
+_data = Dataset.from_arrays(**arrays())
+for _method in ("none", "ewc", "lwf", "er:budget=8", "dgr"):
+    run(Split(_data, 2), scenario="class", method=_method, seeds=1, iters=1, hidden=8, batch=16, store=None)

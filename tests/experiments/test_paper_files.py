@@ -1,0 +1,194 @@
+"""The paper's six experiments: the files in the package say what the paper and the notes on it say."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from threefold.data import Dataset
+from threefold.errors import ThreefoldError
+from threefold.experiments import Run, ask
+from threefold.experiments.ask import Asked, Options
+from threefold.experiments.cohort import plan
+from threefold.experiments.spec import PAPER, paper_experiment
+from threefold.results.published import published_cells
+
+STEPS = [10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
+TENTHS = {k / 10 for k in range(1, 11)}
+OTHERS = {"none", "offline", "xdg", "ewc", "online-ewc", "si", "lwf", "dgr", "dgr-distill"}
+
+# of the notes: (split | permuted) × (task, domain, class)
+NOTES = {
+    ("ewc", "strength"): {"split": (1e7, 1e6, 1e8), "permuted": (500, 500, 1)},
+    ("online-ewc", "strength"): {"split": (1e8, 1e8, 1e9), "permuted": (500, 1000, 5)},
+    ("online-ewc", "decay"): {"split": (0.8, 0.7, 0.8), "permuted": (0.8, 0.9, 1)},
+    ("si", "strength"): {"split": (50, 500, 0.5), "permuted": (5, 5, 0.1)},
+    ("xdg", "share"): {"split": (0.95,), "permuted": (0.55,)},
+}
+
+
+@pytest.fixture(autouse=True)
+def _small_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = np.random.default_rng(0).random((400, 4, 4)).astype(np.float32), np.arange(400) % 10
+    data = Dataset.from_arrays(x, y, x, y, name="mnist")
+    monkeypatch.setattr(ask, "load", lambda name, report=None: data)
+
+
+def asked(name: str, **options: object) -> Asked:
+    return ask.ask(paper_experiment(name), Options(device="cpu", **options), f"reproduce {name}")  # type: ignore[arg-type]
+
+
+def values(found: Asked, method: str, hyperparameter: str, protocol: str = "split") -> dict[str, set[float]]:
+    """The values of a hyperparameter, by scenario."""
+    by: dict[str, set[float]] = {}
+    for cell in found.cells:
+        for part in cell.method.parts:
+            if part.name == method and cell.protocol.name == protocol:
+                by.setdefault(cell.scenario.name, set()).add(getattr(part, hyperparameter))
+    return by
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "refused", "seeds", "cohorts"),
+    [
+        ("table4", 26, 4, 20, 26),
+        ("table5", 26, 4, 20, 26),
+        ("tableB1", 14, 0, 20, 14),
+        ("figureC1", 2 * (3 * 3 * 9 + 9 + 25), 4, 20, 2 * (3 * 3 + 1 + 25)),
+        ("figureD1", 20 + 3 * (14 + 140 + 17), 0, 3, 10),
+        ("figureD2", 10 + 3 * (8 + 80 + 8), 0, 3, 10),
+    ],
+)
+def test_each_has_its_cells(name: str, cells: int, refused: int, seeds: int, cohorts: int) -> None:
+    found = asked(name)
+    assert (len(found.cells), len(found.refused), len(found.seeds)) == (cells, refused, seeds)
+    assert len({Run(cell, 1).key for cell in found.cells}) == cells, "no cell twice"
+    assert len(plan(Run(cell, seed) for cell in found.cells for seed in found.seeds)) == cohorts
+    assert found.selected == "oracle"
+    assert found.command == f"threefold reproduce {name} --device cpu"
+
+
+def test_these_are_all() -> None:
+    assert [paper_experiment(name).name for name in PAPER] == list(PAPER)
+    with pytest.raises(ThreefoldError, match="experiment 'table6' is not known; did you mean 'table"):
+        paper_experiment("table6")
+
+
+@pytest.mark.parametrize("name", ["table4", "table5"])
+def test_a_table_has_every_number_that_it_was_published_with(name: str) -> None:
+    found = asked(name)
+    published = {cell.published() for cell in found.cells}
+    assert published == {cell for cell in published_cells() if cell.table == name}
+    assert all(cell.comparable for cell in found.cells)
+    assert {(cell.scenario.name, cell.method.name) for cell, _ in found.refused} == {
+        ("domain", "xdg"),
+        ("class", "xdg"),
+        ("task", "icarl"),
+        ("domain", "icarl"),
+    }
+
+
+def test_table_b1_has_both_columns() -> None:
+    found = asked("tableB1")
+    by = {(cell.method.name, cell.task_id_in): cell.published() for cell in found.cells}
+    assert {cell for cell in by.values() if cell and cell.table == "tableB1"} == {
+        cell for cell in published_cells() if cell.table == "tableB1"
+    }
+    assert Counter(cell.task_id_in for cell in found.cells) == {"output": 7, "hidden": 7}
+    assert all(cell for cell in by.values()), "the first column is Table 5's"
+    assert {cell.scenario.name for cell in found.cells} == {"task"}
+    assert {cell.protocol.title for cell in found.cells} == {"permuted-mnist"}
+
+
+@pytest.mark.parametrize(("name", "protocol"), [("table4", "split"), ("table5", "permuted")])
+def test_hyperparameters_are_those_of_the_notes(name: str, protocol: str) -> None:
+    found = asked(name)
+    for (method, hyperparameter), selected in NOTES.items():
+        wanted = {
+            scenario: {value} for scenario, value in zip(("task", "domain", "class"), selected[protocol], strict=False)
+        }
+        assert values(found, method, hyperparameter, protocol) == wanted
+    assert values(found, "icarl", "budget", protocol) == {"class": {2000}}
+    assert values(found, "icarl", "temperature", protocol) == {"class": {2}}
+    assert {reduction for some in values(found, "lwf", "reduction", protocol).values() for reduction in some} == {
+        "mean"
+    }
+
+
+def test_departures_from_the_text_are_told() -> None:
+    for name in ("table4", "table5"):
+        notes = asked(name).notes
+        assert {method.partition(":")[0] for method in notes} == {"lwf", "icarl"}
+
+
+@pytest.mark.parametrize(("protocol", "factor"), [("split", 1), ("permuted", 10)])
+def test_figure_c1_has_the_papers_budgets(protocol: str, factor: int) -> None:
+    found, budgets = asked("figureC1"), {factor * step for step in STEPS}
+    assert values(found, "er", "budget", protocol) == dict.fromkeys(("task", "domain", "class"), budgets)
+    assert values(found, "icarl", "budget", protocol) == {"class": budgets}
+    uses = {"training", "execution", "both"}
+    assert values(found, "er", "use", protocol) == dict.fromkeys(("task", "domain", "class"), uses)
+    others = {cell.method.name for cell in found.cells if cell.protocol.name == protocol} - {"er", "icarl"}
+    assert others == OTHERS
+
+
+def decades(first: int, last: int) -> set[float]:
+    return {float(f"1e{power}") for power in range(first, last + 1)}
+
+
+def test_figure_d1_has_the_notes_grids() -> None:
+    found = asked("figureD1")
+    every = ("task", "domain", "class")
+    assert {cell.protocol.title for cell in found.cells} == {"split-mnist"}
+    assert values(found, "xdg", "share") == {"task": {round(0.05 * k, 2) for k in range(20)}}
+    assert values(found, "ewc", "strength") == dict.fromkeys(every, decades(0, 13))
+    assert values(found, "online-ewc", "strength") == dict.fromkeys(every, decades(0, 13))
+    assert values(found, "online-ewc", "decay") == dict.fromkeys(every, TENTHS)
+    fives = {float(f"5e{power}") for power in range(-3, 5)}
+    assert values(found, "si", "strength") == dict.fromkeys(every, decades(-3, 5) | fives)
+
+
+def test_figure_d2_has_the_notes_grids() -> None:
+    found = asked("figureD2")
+    every = ("task", "domain", "class")
+    assert {cell.protocol.title for cell in found.cells} == {"permuted-mnist"}
+    assert values(found, "xdg", "share", "permuted") == {"task": {k / 10 for k in range(10)}}
+    assert values(found, "ewc", "strength", "permuted") == dict.fromkeys(every, decades(0, 7))
+    assert values(found, "online-ewc", "strength", "permuted") == dict.fromkeys(every, decades(0, 7))
+    assert values(found, "online-ewc", "decay", "permuted") == dict.fromkeys(every, TENTHS)
+    assert values(found, "si", "strength", "permuted") == dict.fromkeys(every, decades(-2, 5))
+
+
+def test_they_are_trained_as_in_the_paper() -> None:
+    for name in PAPER:
+        for cell in asked(name).cells:
+            split = cell.protocol.name == "split"
+            wanted = (2000, 128, 400, 0.001) if split else (5000, 128, 1000, 0.0001)
+            assert (cell.training.iters, cell.training.batch, cell.training.hidden, cell.lr) == wanted
+            assert cell.protocol.tasks == (5 if split else 10)
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_quick_has_every_method_in_every_scenario_with_the_ends_of_every_grid(name: str) -> None:
+    quick, whole = asked(name, quick=True), asked(name)
+
+    def places(found: Asked) -> set[tuple[str, str, str]]:
+        return {(cell.protocol.title, cell.scenario.name, cell.method.name) for cell in found.cells}
+
+    assert places(quick) == places(whole)
+    assert len(quick.cells) <= len(whole.cells)
+    assert max(cell.training.iters for cell in quick.cells) <= 40
+    assert len(quick.seeds) <= 2
+    assert quick.name == f"{name} quick", "it does not stand in for the real one"
+    for protocol in ("split", "permuted"):
+        for method, hyperparameter in (
+            ("er", "budget"),
+            ("xdg", "share"),
+            ("ewc", "strength"),
+            ("online-ewc", "decay"),
+        ):
+            ends = [
+                {scenario: (min(v), max(v)) for scenario, v in values(found, method, hyperparameter, protocol).items()}
+                for found in (quick, whole)
+            ]
+            assert ends[0] == ends[1]

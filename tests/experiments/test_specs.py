@@ -1,0 +1,318 @@
+"""An experiment's file: what is wrong with it is told at once, a list is a grid, and options cut it down."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from threefold.errors import ThreefoldError
+from threefold.experiments import Run
+from threefold.experiments.ask import Asked, Options, ask, sections
+from threefold.experiments.cell import written
+from threefold.experiments.cohort import plan
+from threefold.experiments.spec import load_experiment
+from threefold.results import Store
+
+TOP = """
+protocol = "split"
+data = "small.npz"
+tasks = 2
+seeds = 3
+[training]
+iters = 6
+hidden = 8
+batch = 16
+"""
+METHODS = (
+    TOP
+    + """
+[[methods]]
+method = "none"
+[[methods]]
+method = "ewc"
+with = { strength = [1, 10, 100, 1000, 10000] }
+note = "A note."
+[[methods]]
+method = "lwf"
+with = { reduction = ["sum", "mean"], temperature = [1, 2, 3] }
+[[methods]]
+method = "xdg"
+[[methods]]
+method = "ewc+xdg"
+scenarios = ["task"]
+task_id_in = "hidden"
+with = { strength = [1, 2], share = 0.5 }
+"""
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    x, y = np.random.default_rng(0).random((80, 4, 4)).astype(np.float32), np.arange(80) % 4
+    np.savez("small.npz", train_x=x, train_y=y, test_x=x, test_y=y)
+
+
+def write(text: str, name: str = "mine.toml") -> str:
+    Path(name).write_text(text)
+    return name
+
+
+def asked(text: str = METHODS, name: str = "mine.toml", **options: object) -> Asked:
+    write(text, name)
+    return ask(load_experiment(name), Options(device="cpu", **options), f"experiment {name}")  # type: ignore[arg-type]
+
+
+def names(found: Asked) -> list[str]:
+    return [f"{cell.scenario.name} {written(cell.method)}" for cell in found.cells]
+
+
+def mistakes(text: str) -> str:
+    with pytest.raises(ThreefoldError) as caught:
+        load_experiment(write(text))
+    sentence = str(caught.value)
+    assert sentence.startswith("experiment 'mine.toml' ")
+    assert "\n" not in sentence
+    assert sentence[-1] in ".?"
+    return sentence
+
+
+def test_five_mistakes_are_named_at_once_each_with_its_place() -> None:
+    sentence = mistakes("""
+        protocol = "spilt-mnist"
+        seeds = "7-3"
+        scenarios = ["task", "clas"]
+        [training]
+        iters = 0
+        [[methods]]
+        method = "ewc"
+        with = { strenght = 3 }
+    """)
+    assert "has 5 mistakes: " in sentence
+    for place in (
+        "protocol is 'spilt-mnist'",
+        "seeds is '7-3'",
+        "scenarios[1] is 'clas'",
+        "training.iters is 0",
+        "methods[0]",
+    ):
+        assert f" {place}: " in sentence, sentence
+    for right in ("'split-mnist'", "runs backwards", "'class'", "greater than or equal to 1", "'strength'"):
+        assert right in sentence
+
+
+def test_places_in_several_parts_are_told_apart() -> None:
+    sentence = mistakes("""
+        [[parts]]
+        protocol = "split-mnist"
+        methods = [{ method = "none" }]
+        [[parts]]
+        protocol = "split-mnist"
+        methods = [{ method = "none" }, { method = "nine" }]
+    """)
+    assert "has a mistake: parts[1].methods[1]: method 'nine' is not known; did you mean 'none'?" in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("protocol = ", "is not TOML: Invalid value (at end of document)."),
+        ("[[methods]]\nmethod = 'none'", "protocol"),
+        ("protocol = 'split-mnist'", "methods"),
+        ("", "parts"),
+        ("protocol = 'split-mnist'\nmethods = []", "methods"),
+        ("protocol = 'split-mnist'\nmethods = [{ method = 'none' }]\nscenarios = []", "scenarios"),
+        ("protocol = 'split-mnist'\nitres = 5\nmethods = [{ method = 'none' }]", "itres"),
+        ("protocol = 'split-mnist'\nmethods = [{ method = 'none', hyper = 3 }]", "methods[0].hyper"),
+        ("protocol = 'split-mnist'\nmethods = [{ method = 'none' }]\n[training]\nitres = 3", "training.itres"),
+        ("protocol = 'split-mnist'\nmethods = [{ method = 'none', with = { x = 1 } }]", "methods[0]"),
+        (
+            "protocol = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = -1 } }]",
+            "strength of ewc is '-1",
+        ),
+        (
+            "protocol = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = [1, 'x'] } }]",
+            "strength of ewc is 'x'",
+        ),
+        ("protocol = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = nan } }]", "strength"),
+        ("protocol = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = [] } }]", "strength"),
+        ("protocol = 'split-mnist'\nmethods = [{ method = 'xdg', task_id_in = 'head' }]", "methods[0].task_id_in"),
+        ("protocol = 'split-mnist'\nkind = 'tabel'\nmethods = [{ method = 'none' }]", "kind is 'tabel'"),
+        ("protocol = 'split-mnist'\nname = '../x'\nmethods = [{ method = 'none' }]", "name is '../x'"),
+        ("protocol = 'split-mnist'\nseeds = -1\nmethods = [{ method = 'none' }]", "seeds is '-1'"),
+        ("protocol = 'split-mnist'\nseeds = [1, 2]\nmethods = [{ method = 'none' }]", "seeds"),
+        ("protocol = 'split-mnist'\nmethods = 5", "methods is 5"),
+        ("protocol = 'split-mnist'\nmethods = [{ method = 'none' }]\n[training]\nlr = inf", "training.lr"),
+        ("protocol = 'split-mnist'\nmethods = [{ method = 'none' }]\n[quick]\npoints = 1", "quick.points is 1"),
+        ("parts = 3", "parts is 3"),
+    ],
+)
+def test_a_mistake_is_named(text: str, named: str) -> None:
+    assert named in mistakes(text)
+
+
+def test_a_file_that_cannot_be_read() -> None:
+    for name, why in (("absent.toml", "No such file"), (".", "Is a directory")):
+        with pytest.raises(
+            ThreefoldError, match=rf"experiment '{name}' cannot be read .*{why}.*; right would be a TOML file\."
+        ):
+            load_experiment(name)
+    Path("latin.toml").write_bytes(b"title = '\xff'")
+    with pytest.raises(ThreefoldError, match=r"experiment 'latin\.toml' cannot be read"):
+        load_experiment("latin.toml")
+
+
+def test_a_list_is_a_grid() -> None:
+    found = asked()
+    assert [name for name in names(found) if name.startswith("task ewc:strength")][:5] == [
+        f"task ewc:strength={value}" for value in (1.0, 10.0, 100.0, 1000.0, 10000.0)
+    ]
+    lwf = [name for name in names(found) if name.startswith("class lwf")]
+    assert len(lwf) == 6, "every combination"
+    assert len(found.cells) == 3 + 15 + 18 + 1 + 2
+    assert [cell.scenario.name for cell, _ in found.refused] == ["domain", "class"]
+    assert found.seeds == (1, 2, 3)
+    assert set(found.notes) == {f"ewc:strength={value}" for value in (1.0, 10.0, 100.0, 1000.0, 10000.0)}
+    combined = [cell for cell in found.cells if cell.method.name == "ewc+xdg"]
+    assert {cell.task_id_in for cell in combined} == {"hidden"}
+
+
+def test_numbers_and_seeds_share_a_cohort_and_words_do_not() -> None:
+    found = asked()
+    cohorts = plan(Run(cell, seed) for cell in found.cells for seed in found.seeds)
+    sizes: dict[str, list[int]] = {}
+    for cohort in cohorts:
+        sizes.setdefault(cohort.cell.method.name, []).append(len(cohort.runs))
+        assert len({(run.cell.scenario.name, run.cell.method.name) for run in cohort.runs}) == 1
+    assert sizes == {"none": [3] * 3, "ewc": [15] * 3, "lwf": [9] * 6, "xdg": [3], "ewc+xdg": [6]}
+    lwf = [cohort for cohort in cohorts if cohort.cell.method.name == "lwf"]
+    for cohort in lwf:
+        assert len({run.cell.method.parts[0].reduction for run in cohort.runs}) == 1  # type: ignore[attr-defined]
+    keys = [run.key for cohort in cohorts for run in cohort.runs]
+    assert len(keys) == len(set(keys)) == 3 * len(found.cells)
+
+
+@pytest.mark.parametrize(
+    ("only", "cells"),
+    [
+        (["ewc", "class"], 5),
+        (["ewc"], 15),
+        (["class"], 1 + 5 + 6),
+        (["none", "ewc", "task", "domain"], 12),
+        (["ewc+xdg"], 2),
+    ],
+)
+def test_only(only: Sequence[str], cells: int) -> None:
+    found = asked(only=only)
+    assert len(found.cells) == cells
+    assert set(names(found)) <= set(names(asked()))
+
+
+@pytest.mark.parametrize(
+    ("only", "sentence"),
+    [
+        (["ewk"], "only 'ewk' is not known; did you mean 'ewc'?"),
+        (["clas"], "only 'clas' is not known; did you mean 'class'?"),
+        (["ewc", ""], "only '' is not known"),
+        (["xdg", "class"], "mine leaves nothing to train: XdG chooses its gates by the task"),
+        (["ewc+xdg", "class"], "mine leaves nothing to train"),
+    ],
+)
+def test_only_what_is_not_there(only: Sequence[str], sentence: str) -> None:
+    with pytest.raises(ThreefoldError) as caught:
+        asked(only=only)
+    assert sentence in str(caught.value)
+
+
+def test_quick_thins_grids_and_keeps_their_ends() -> None:
+    text = METHODS + "[quick]\niters = 4\nseeds = 1\npoints = 3\n"
+    found = asked(text, quick=True)
+    assert [name for name in names(found) if name.startswith("class ewc")] == [
+        f"class ewc:strength={value}" for value in (1.0, 100.0, 10000.0)
+    ]
+    assert {cell.training.iters for cell in found.cells} == {4}
+    assert found.seeds == (1,)
+    two = asked(text.replace("points = 3", "points = 2"), quick=True)
+    assert [name for name in names(two) if name.startswith("class ewc")] == [
+        f"class ewc:strength={value}" for value in (1.0, 10000.0)
+    ]
+    assert asked(text, quick=True, seeds="2", iters=9).seeds == (1, 2), "what is asked for explicitly counts"
+    assert {cell.training.iters for cell in asked(text, quick=True, iters=9).cells} == {9}
+
+
+def test_one_file_may_hold_several_protocols() -> None:
+    found = asked("""
+        title = "Two"
+        [training]
+        iters = 6
+        hidden = 8
+        [[parts]]
+        protocol = "split"
+        data = "small.npz"
+        tasks = 2
+        methods = [{ method = "none" }]
+        [[parts]]
+        protocol = "permuted"
+        data = "small.npz"
+        tasks = 3
+        scenarios = ["domain"]
+        methods = [{ method = "none" }, { method = "xdg", scenarios = ["task"] }]
+    """)
+    assert [(cell.protocol.title, cell.protocol.tasks, cell.scenario.name) for cell in found.cells] == [
+        ("split-small", 2, "task"),
+        ("split-small", 2, "domain"),
+        ("split-small", 2, "class"),
+        ("permuted-small", 3, "domain"),
+        ("permuted-small", 3, "task"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"quick": True},
+        {"seeds": "2-4", "iters": 5},
+        {"only": ["ewc", "class", "task"], "quick": True},
+    ],
+    ids=str,
+)
+def test_the_command_in_the_report_makes_the_same_cells_again(options: dict[str, object]) -> None:
+    first = asked(name="my file.toml", **options)
+    with Store("a.db") as store:
+        first.remember(store)
+        (section,) = sections(store)
+    words = shlex.split(section.command)
+    assert words[:3] == ["threefold", "experiment", "my file.toml"]
+    given = iter(words[3:])
+    read: dict[str, object] = {}
+    for word in given:
+        if word == "--quick":
+            read["quick"] = True
+        elif word == "--only":
+            read["only"] = next(given).split(",")
+        elif word == "--device":
+            read["device"] = next(given)
+        else:
+            read[word.removeprefix("--")] = int(value) if (value := next(given)).isdigit() else value
+    assert read.pop("device") == "cpu", "on a machine with a GPU the same command would train other cells"
+    again = asked(name="my file.toml", **read)
+    assert [Run(cell, 1).key for cell in again.cells] == [Run(cell, 1).key for cell in first.cells]
+    assert again.seeds == first.seeds
+    assert (section.name, section.left) == (first.name, len(first.cells) * len(first.seeds))
+
+
+def test_what_is_remembered_can_be_read_without_the_data() -> None:
+    found = asked()
+    Path("small.npz").unlink()
+    Path("mine.toml").unlink()
+    with Store("a.db") as store:
+        found.remember(store)
+        (section,) = sections(store)
+    assert section.results == []
+    assert [(cell.name, reason) for cell, reason in section.refused] == [
+        (cell.name, reason) for cell, reason in found.refused
+    ]
+    assert dict(section.notes) == dict(found.notes)

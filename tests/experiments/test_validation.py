@@ -1,0 +1,81 @@
+"""Choosing hyperparameters without peeking: nothing but training data of the first tasks is looked at."""
+
+import numpy as np
+import pytest
+import torch
+
+from threefold.data import Dataset
+from threefold.experiments.ask import Options, ask, sections
+from threefold.experiments.run import run_cells
+from threefold.experiments.spec import Experiment
+from threefold.protocols import Permuted, Split
+from threefold.report.panels import charts
+from threefold.results import Store
+
+
+@pytest.fixture
+def data() -> Dataset:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(6), 30)
+    x = rng.random((180, 4, 4)).astype(np.float32) * 0.3
+    for n, label in enumerate(y):
+        x[n].flat[label] += 0.7
+    order = rng.permutation(180)
+    return Dataset.from_arrays(x[order], y[order], x, y, name="six")
+
+
+def test_validation_holds_out_training_data_of_every_class(data: Dataset) -> None:
+    held = data.validation(0.2)
+    assert torch.bincount(held.train_y).tolist() == [24] * 6
+    assert torch.bincount(held.test_y).tolist() == [6] * 6
+    rows = {tuple(x.flatten().tolist()) for x in data.train_x}
+    kept, out = ({tuple(x.flatten().tolist()) for x in part} for part in (held.train_x, held.test_x))
+    assert kept | out == rows
+    assert not kept & out
+    assert held.fingerprint != data.fingerprint
+    assert held.fingerprint != data.validation(0.3).fingerprint
+    assert held.name == "six validation"
+
+
+@pytest.mark.parametrize("kind", [Split, Permuted])
+def test_the_first_tasks_are_those_of_the_whole_sequence(data: Dataset, kind: type[Split] | type[Permuted]) -> None:
+    whole, first = kind(data, 3), kind(data, 3, first=2)
+    assert (first.tasks, first.classes_per_task) == (2, whole.classes_per_task)
+    for mine, its in zip(first.sequence(5), whole.sequence(5)[:2], strict=True):
+        assert mine.classes == its.classes
+        assert torch.equal(mine.train, its.train)
+        assert mine.pixels is its.pixels or torch.equal(mine.pixels, its.pixels)  # type: ignore[arg-type]
+
+
+GRID = {
+    "name": "grid",
+    "kind": "grids",
+    "protocol": "split",
+    "tasks": 3,
+    "seeds": "2",
+    "training": {"iters": 6, "hidden": 8, "batch": 16},
+    "validation": {"share": 0.2, "tasks": 2},
+    "methods": [{"method": "ewc", "scenarios": ["task"], "with": {"strength": [0.1, 1e9]}}],
+}
+
+
+def test_a_grid_is_also_trained_on_the_first_tasks_alone(data: Dataset, tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("threefold.experiments.ask.load", lambda *_, **__: data)
+    asked = ask(Experiment.model_validate(GRID), Options(device="cpu"), "experiment grid.toml")
+    assert [cell.protocol.tasks for cell in asked.cells] == [3, 3]
+    assert [cell.protocol.tasks for cell in asked.validation] == [2, 2]
+    store = tmp_path / "grid.db"
+    with Store(store) as opened:
+        asked.remember(opened)
+    run_cells([*asked.cells, *asked.validation], asked.seeds, store)
+    with Store(store, readonly=True) as opened:
+        (section,) = sections(opened)
+    assert section.left == 0
+    assert len(section.results) == len(section.validation) == 2
+    assert section.validation[0].matrix.shape == (2, 2, 2)
+    ((_, chart),) = charts([section])
+    (row,) = chart.selected
+    best = max(section.validation, key=lambda result: result.accuracy.mean).cell.method.parts[0]
+    there = next(r for r in section.results if r.cell.method.parts[0] == best)
+    assert row.honest_accuracy == there.accuracy
+    assert row.honest.startswith("strength ")

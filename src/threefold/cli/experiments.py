@@ -86,7 +86,7 @@ def _run(
         check_batches(each.cells, each.seeds)  # before the store is there
     with Store(store) as opened:
         for each in asked:
-            each.remember(opened)
+            each.add(opened)
     stopped = False
     with stopping(time_limit) as stop, Bars(sum(len(each.cells) + len(each.validation) for each in asked)) as bars:
         try:

@@ -13,6 +13,7 @@ from threefold.data import Dataset
 from threefold.engine.draws import Draws
 from threefold.engine.lockstep import Lockstep
 from threefold.engine.material import Material
+from threefold.engine.optimizer import pulled
 from threefold.methods import Method, parse
 from threefold.methods.part import Batch, Setting
 from threefold.protocols import Permuted, Split
@@ -64,6 +65,10 @@ def method_of(method):
 
 def supported(method, scenario, protocol="split"):
     return method_of(method).refuse(setting_of(scenario, protocol)) is None
+
+
+def penalty_of(learner, name):
+    return next(p for p in learner.parts if p.name == name).penalty(learner.params, learner.memory[name])
 
 
 class Lab:
@@ -119,14 +124,22 @@ class Lab:
     @torch.no_grad()
     def gradients(self, batch, drawn):
         """The loss of a step and the gradient that reaches the optimiser, for every replica; nothing is changed."""
-        caught, optimizer = [], self.stack.optimizer
+        stack = self.stack
+        caught, optimizer = [], stack.optimizer
         step = optimizer.step
-        optimizer.step = caught.append
+
+        def catch(grads, beside, **_):
+            caught.extend(pulled(p, g, b.pulls) for p, g, b in zip(optimizer.params, grads, beside, strict=True))
+
+        optimizer.step = catch
         try:
-            self.stack.step(batch, drawn)
+            stack.step(batch, drawn)
         finally:
             optimizer.step = step
-        return self.stack.loss.clone(), tree_unflatten(caught[0], tree_structure(self.params))
+        loss = stack.loss.clone()
+        for name in (part.name for part in stack._leashed()):  # penalties whose gradient the optimiser adds
+            loss += stack.map(lambda learner, name=name: penalty_of(learner, name))
+        return loss, tree_unflatten(caught, tree_structure(self.params))
 
     @torch.no_grad()
     def recall(self, batch, drawn, place=0):

@@ -23,7 +23,8 @@ from method_lab import (
 
 from threefold.methods import EWC, SI, Method, OnlineEWC
 from threefold.methods.fisher import fisher_diagonal
-from threefold.methods.regularization import absorb, quadratic
+from threefold.methods.part import quadratic
+from threefold.methods.regularization import absorb
 
 SIZE = 5
 numbers = st.floats(-3, 3, allow_subnormal=False)

@@ -36,13 +36,12 @@ def shortened(section: Section) -> str:
     """A sentence that says what was cut short, and the command that runs it in full."""
     cut = []
     for result in section.results:
-        full, iters, seeds = result.cell.protocol.defaults.iters, result.cell.training.iters, len(result.records)
-        if iters < full:
-            cut.append(f"{iters} of {full} iterations per task")
+        seeds = len(result.records)
+        cut += result.cell.cuts()
         if section.selected == "oracle" and section.kind == "table" and seeds < PAPER_SEEDS:
             cut.append(f"{seeds} of {PAPER_SEEDS} seeds")
     if not cut:
         return ""
     words = shlex.split(section.command)
     name = words[2] if len(words) > 2 else section.name
-    return f"This was shortened: {' and '.join(dict.fromkeys(cut))}. In full: {shlex.join([*words[:2], name])}"
+    return f"This was shortened: {', '.join(dict.fromkeys(cut))}. In full: {shlex.join([*words[:2], name])}"

@@ -14,7 +14,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="The whole of it in minutes
 Only = Annotated[str | None, typer.Option(help="METHOD,SCENARIO: these alone; may name several of each.")]
 TimeLimit = Annotated[float | None, typer.Option(help="Stop cleanly after so many SECONDS; the same command goes on.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Precision = Annotated[str, typer.Option(help="fp32 or tf32.")]
+Precision = Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")]
 StoreFile = Annotated[Path, typer.Option(help="File that keeps finished runs.")]
 
 
@@ -26,7 +26,7 @@ def reproduce(
     only: Only = None,
     time_limit: TimeLimit = None,
     device: Device = "auto",
-    precision: Precision = "fp32",
+    precision: Precision = "auto",
     store: StoreFile = Path("threefold.db"),
 ) -> None:
     """Reproduce a table or figure of the paper and judge it by the published numbers."""
@@ -45,7 +45,7 @@ def experiment(
     only: Only = None,
     time_limit: TimeLimit = None,
     device: Device = "auto",
-    precision: Precision = "fp32",
+    precision: Precision = "auto",
     store: StoreFile = Path("threefold.db"),
 ) -> None:
     """Run an experiment of your own, as `reproduce` runs the paper's."""

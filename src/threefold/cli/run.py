@@ -33,7 +33,7 @@ def run(
         str | None, typer.Option(help="Task-IL: use the task in the output layer, the hidden layers, or both.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[str, typer.Option(help="fp32 or tf32.")] = "fp32",
+    precision: Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")] = "auto",
     store: Annotated[Path, typer.Option(help="File that keeps finished runs.")] = Path("threefold.db"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
@@ -139,7 +139,7 @@ def shortened(results: "Sequence[Result]", data: str | None = None) -> str | Non
         ("--hidden", training.hidden, paper.hidden),
         ("--lr", cell.lr, paper.lr),
         ("--batch", training.batch, paper.batch),
-        ("--precision", training.precision, "fp32"),
+        ("--precision", training.precision, "tf32" if training.device == "cuda" else "fp32"),
     ):
         if value != usual:
             command += [option, str(value)]

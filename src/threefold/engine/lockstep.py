@@ -10,14 +10,15 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from threefold.engine.material import Material
-from threefold.engine.optimizer import Adam
+from threefold.engine.optimizer import Adam, Beside, Pull
 from threefold.methods import Method, Part
 from threefold.methods.method import objective
 from threefold.methods.part import Batch, Learner, Memory, Now, Params, Setting, only_active
 from threefold.nets import MLP, initial_params
 from threefold.randomness import generator
 
-PIECE = 1 << 25  # inputs gathered at once outside training: 128 MB
+PIECE = 1 << 25  # inputs gathered at once outside training
+IN_CACHE = 1 << 21  # the same on a CPU, where what leaves the cache is slow
 
 
 def stacked(trees: Sequence[Any]) -> Any:
@@ -91,6 +92,7 @@ class Lockstep:
         self.memory: dict[str, Memory] = self._place(stacked(memories))
         self.optimizer = Adam(tree_leaves(self.params), lr)
         self.loss = torch.zeros(len(seeds), device=device)
+        self.gradients: Callable[..., Any] = self.plain_gradients  # or a program that gives the same
         self.now = Now(*[torch.empty(0)] * 4)
         self.reach(0)
 
@@ -101,9 +103,14 @@ class Lockstep:
         return [part.model_copy(update=n) for part, n in zip(self._template, numbers, strict=True)]
 
     def _learner(
-        self, parts: Sequence[Part], params: dict[str, Params], memory: dict[str, Memory], now: Now
+        self,
+        parts: Sequence[Part],
+        params: dict[str, Params],
+        memory: dict[str, Memory],
+        now: Now,
+        together: Sequence[tuple[Tensor, Tensor]] = (),
     ) -> Learner:
-        return Learner(self.nets, self.setting.outputs, parts, params, memory, now)
+        return Learner(self.nets, self.setting.outputs, parts, params, memory, now, together)
 
     def reach(self, task: int) -> None:
         """Training stands at this task now."""
@@ -116,16 +123,42 @@ class Lockstep:
 
     def step(self, batch: Batch, drawn: dict[str, Batch | Tensor]) -> None:
         """Train every replica on its batch. No host synchronisation, no shape that depends on values."""
-        grads, self.loss = vmap(self._gradients, in_dims=(0, 0, 0, 0, 0, None))(
-            self.params, self.memory, self._numbers, batch, drawn, self.now
-        )
+        grads, self.loss = self.gradients(self.params, self.memory, self._numbers, batch, drawn, self.now)
         observers = [part for part in self.parts if part.observes]
         classifier = self.params["classifier"]
         before = {name: p.clone() for name, p in classifier.items()} if observers else {}
-        self.optimizer.step(tree_leaves(grads))
+        whole = self.optimizer.step(tree_leaves(grads), self._beside(), whole=bool(observers))
         for part in observers:
-            part.observe(self.memory[part.name], before, classifier, grads["classifier"])
+            part.observe(self.memory[part.name], before, classifier, dict(zip(classifier, whole, strict=False)))
         self.now.step.add_(1)
+
+    def plain_gradients(self, *args: Any) -> Any:
+        """Every replica's gradient, and the loss without the penalties that are left to the optimiser."""
+        return vmap(self._gradients, in_dims=(0, 0, 0, 0, 0, None))(*args)
+
+    def _leashed(self) -> list[Part]:
+        """The parts whose penalty is left to the optimiser. A gradient that is adjusted must be whole before."""
+        adjusted = any(part.adjusts for part in self.parts)
+        return [part for part in self.parts if part.leashes and not adjusted] if self.task else []
+
+    def _beside(self) -> list[Beside]:
+        """What else happens to each parameter; the classifier's come first."""
+        leashes = [leash for part in self._leashed() if (leash := part.leash(self.memory[part.name])) is not None]
+        paths = [path for part in self.parts if (path := part.path(self.memory[part.name])) is not None]
+        beside = []
+        for name, param in self.params["classifier"].items():
+            pulls = [
+                Pull(self._shaped(leash.strength, param), leash.anchor[name], leash.precision[name])
+                for leash in leashes
+            ]
+            beside.append(Beside(pulls, [path[name] for path in paths]))
+        return beside + [Beside()] * (len(self.optimizer.params) - len(beside))
+
+    def _shaped(self, number: float | Tensor, like: Tensor) -> Tensor:
+        """A number for each replica, to multiply a stacked tensor."""
+        if not isinstance(number, Tensor):
+            number = torch.full((len(self.seeds),), float(number), device=self.device)
+        return number.view(-1, *[1] * (like.dim() - 1))
 
     def _gradients(
         self,
@@ -141,10 +174,13 @@ class Lockstep:
         learner = self._learner(parts, params, memory, now)
         later = self.task > 0
         replays = [part.recall(learner, batch, drawn) if later else None for part in parts]
+        samples = [(some.x, some.task) for some in (batch, *replays) if some is not None]
+        leashed = {part.name for part in self._leashed()}
+        penalties = [part for part in parts if later and part.name not in leashed]
 
         def loss(params: dict[str, Params]) -> Tensor:
-            at = self._learner(parts, params, memory, now)
-            return objective(parts, at, batch, replays, drawn, later=later)
+            at = self._learner(parts, params, memory, now, samples)
+            return objective(parts, at, batch, replays, drawn, penalties)
 
         grads, value = grad_and_value(loss)(params)
         for part in parts:
@@ -181,7 +217,8 @@ class Lockstep:
 
     def pieces(self, samples: int) -> Iterator[slice]:
         """Slices of `samples` that are small enough to gather for all replicas at once."""
-        size = max(1, PIECE // (len(self.seeds) * self.setting.inputs))
+        most = PIECE if self.device.type == "cuda" else min(PIECE, IN_CACHE)
+        size = max(1, most // (len(self.seeds) * self.setting.inputs))
         return (slice(start, start + size) for start in range(0, samples, size))
 
     def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor, Tensor]]:

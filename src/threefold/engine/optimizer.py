@@ -1,7 +1,10 @@
-"""Adam on stacks."""
+"""What follows a gradient, weight by weight: leashes pull, Adam steps, paths are summed up."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import groupby
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,33 +13,107 @@ from torch.optim.adam import adam
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # section 4.2; ε is the optimiser's usual one
 
 
-class Adam:
-    """PyTorch's fused Adam on stacked parameters as they are: it is elementwise.
+class Pull(NamedTuple):
+    """A leash on one stacked tensor of weights; the strength is shaped to multiply it."""
 
-    One state for the whole sequence of tasks. Neighbouring replicas with the same learning rate are updated together.
-    """
+    strength: Tensor
+    anchor: Tensor
+    precision: Tensor
+
+
+class Beside(NamedTuple):
+    """What else a step does to one stacked tensor of weights."""
+
+    pulls: Sequence[Pull] = ()
+    paths: Sequence[Tensor] = ()  # each grows by −Δθ · ∂L/∂θ
+
+
+def pulled(param: Tensor, grad: Tensor, pulls: Sequence[Pull]) -> Tensor:
+    """The gradient of the loss with its quadratic penalties."""
+    for pull in pulls:
+        grad = (param - pull.anchor).mul_(pull.precision).mul_(pull.strength).add_(grad)
+    return grad
+
+
+def corrections(taken: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
+    """Adam's bias corrections: the step's size for each replica, and what the root of the squares is divided by."""
+    taken = taken.double()  # in float32 the first steps' would be off by 1e-4
+    return (lr / (1 - BETA1**taken)).to(lr.dtype), (1 - BETA2**taken).sqrt().to(lr.dtype)
+
+
+def advance(
+    param: Tensor, grad: Tensor, mean: Tensor, square: Tensor, size: Tensor, root: Tensor, beside: Beside
+) -> None:
+    """Adam's step on one tensor of weights, with all that goes beside it: elementwise, so one kernel can do it all."""
+    grad = pulled(param, grad, beside.pulls)
+    mean.lerp_(grad, 1 - BETA1)
+    square.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
+    change = size * mean / (square.sqrt() / root + EPSILON)
+    for path in beside.paths:
+        path.addcmul_(change, grad)
+    param.sub_(change)
+
+
+@cache
+def _fused() -> tuple[Callable[..., tuple[Tensor, Tensor]], Callable[..., None]]:
+    """One compilation serves weights of all shapes."""
+    return torch.compile(corrections, dynamic=True), torch.compile(advance, dynamic=True)
+
+
+class Adam:
+    """Adam on stacked parameters as they are: it is elementwise. One state for the whole sequence of tasks."""
 
     def __init__(self, params: Sequence[Tensor], lr: Sequence[float]) -> None:
+        self.params = list(params)
         self.means = [torch.zeros_like(p) for p in params]
         self.squares = [torch.zeros_like(p) for p in params]
-        self.groups: list[tuple[slice, float, list[Tensor]]] = []
-        start = 0
-        for rate, same in groupby(lr):
-            stop = start + len(list(same))
-            steps = [torch.zeros((), device=p.device) for p in params]
-            self.groups.append((slice(start, stop), rate, steps))
-            start = stop
-        self.params = list(params)
+        self.taken = torch.zeros((), device=params[0].device)
+        self.lr = list(lr)
+        self._lr = torch.tensor(self.lr, device=params[0].device, dtype=params[0].dtype).unsqueeze(1)
+        self.compiles = params[0].device.type == "cuda"
 
-    def step(self, grads: Sequence[Tensor]) -> None:
-        for rows, rate, steps in self.groups:
+    def step(
+        self, grads: Sequence[Tensor], beside: Sequence[Beside] | None = None, *, whole: bool = False
+    ) -> Sequence[Tensor]:
+        """Take a step; `whole`: and return the gradients with all pulls, which one kernel would not write down."""
+        beside = beside or [Beside()] * len(grads)
+        if self.compiles and not whole:
+            try:
+                self._at_once(grads, beside)
+                return []
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # whatever a compiler that is missing or broken raises, before any weight moved
+                self.compiles = False
+                reason = " ".join(str(error).split())[:200]
+                warnings.warn(f"no fused optimiser here, a slower one is used ({reason})", stacklevel=2)
+        return self._in_turn(grads, beside)
+
+    def _at_once(self, grads: Sequence[Tensor], beside: Sequence[Beside]) -> None:
+        """Every tensor is read and written once: what bounds this on a GPU is memory."""
+        corrected, advanced = _fused()
+        size, root = corrected(self.taken + 1, self._lr)
+        for param, grad, mean, square, also in zip(self.params, grads, self.means, self.squares, beside, strict=True):
+            flat = [tensor.flatten(1) for tensor in (param, grad, mean, square)]
+            pulls = [Pull(p.strength.flatten(1), p.anchor.flatten(1), p.precision.flatten(1)) for p in also.pulls]
+            advanced(*flat, size, root, Beside(pulls, [path.flatten(1) for path in also.paths]))
+        self.taken += 1
+
+    def _in_turn(self, grads: Sequence[Tensor], beside: Sequence[Beside]) -> Sequence[Tensor]:
+        """PyTorch's fused Adam; neighbouring replicas with the same learning rate are updated together."""
+        each = list(zip(self.params, grads, beside, strict=True))
+        grads = [pulled(param, grad, also.pulls) for param, grad, also in each]
+        before = [param.clone() if also.paths else None for param, _, also in each]
+        start = 0
+        for rate, same in groupby(self.lr):
+            rows = slice(start, start + len(list(same)))
             adam(
                 [p[rows] for p in self.params],
                 [g[rows] for g in grads],
                 [m[rows] for m in self.means],
                 [s[rows] for s in self.squares],
                 [],
-                steps,
+                [self.taken.clone() for _ in grads],
                 fused=True,
                 amsgrad=False,
                 beta1=BETA1,
@@ -46,10 +123,17 @@ class Adam:
                 eps=EPSILON,
                 maximize=False,
             )
+            start = rows.stop
+        self.taken += 1
+        for param, grad, old, also in zip(self.params, grads, before, beside, strict=True):
+            if old is not None:
+                old.sub_(param)
+                for path in also.paths:
+                    path.addcmul_(old, grad)
+        return grads
 
     def state(self) -> dict[str, list[Tensor]]:
-        steps = [step for _, _, steps in self.groups for step in steps]
-        return {"means": self.means, "squares": self.squares, "steps": steps}
+        return {"means": self.means, "squares": self.squares, "taken": [self.taken]}
 
     def restore(self, state: dict[str, list[Tensor]]) -> None:
         for name, tensors in self.state().items():

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -72,7 +73,8 @@ def train(
     material = Material(protocol, outputs, seeds, training.batch, device)
     inputs = material.train_x.shape[1]
     setting = Setting(outputs, inputs, training.hidden, training.batch, protocol.data.in_unit_interval)
-    with torch.no_grad(), _precision(training.precision):
+    with torch.no_grad(), _precision(training.precision), ThreadPoolExecutor(1) as writer:
+        writing: Future[None] | None = None
         stack = Lockstep(methods, seeds, setting, material, lr, device)
         steps = steps_for(stack)
         saved = checkpoint.load(device) if checkpoint else None
@@ -99,8 +101,19 @@ def train(
                 if not finite and outcome.diverged_at[replica] is None:
                     outcome.diverged_at[replica] = task
             if checkpoint and task + 1 < outputs.tasks:
-                checkpoint.save({"stack": stack.state(), "finished": task + 1, "outcome": vars(outcome)})
+                if writing:
+                    writing.result()
+                state = {"stack": stack.state(), "finished": task + 1, "outcome": vars(outcome)}
+                writing = writer.submit(checkpoint.save, tree_map_only(Tensor, _copy, state))
+                if device.type == "cpu":  # a GPU trains on meanwhile
+                    writing.result()
+        if writing:
+            writing.result()
     return outcome
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.to("cpu", copy=True)
 
 
 def _train_task(
@@ -113,7 +126,7 @@ def _train_task(
 ) -> None:
     tasks, iters = stack.setting.outputs.tasks, training.iters
     accuracy = outcome.matrix[:, task - 1, :task].mean().item() if task else None
-    steps.begin(Draws(stack, iters))
+    steps.begin(Draws(stack, iters), (tasks - task) * iters)
     for step in range(iters):
         steps.take(step)
         if (step + 1) % REPORT_EVERY == 0 or step + 1 == iters:

@@ -26,7 +26,7 @@ class Options:
     quick: bool = False
     only: Sequence[str] = ()  # names of methods and scenarios
     device: str = "auto"
-    precision: str = "fp32"
+    precision: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
     for part in experiment.parts:
         kind, named = protocols.find(part.protocol)
         data = load(part.data or named or "mnist", report=report)
-        protocol = kind(data, part.tasks)
+        protocol = kind(data, part.tasks, quick.tasks if quick else None)
         first = kind(data.validation(held.share), part.tasks, held.tasks) if held else None
         for spec, scenario in _pairs(part):
             if not wanted(spec, scenario):
@@ -161,7 +161,7 @@ def _command(source: str, options: Options) -> str:
         words += [option, str(value)] if value else []
     words += ["--quick"] if options.quick else []
     words += ["--device", options.device] if options.device != "auto" else []
-    words += ["--precision", options.precision] if options.precision != "fp32" else []
+    words += ["--precision", options.precision] if options.precision != "auto" else []
     return shlex.join(words)
 
 

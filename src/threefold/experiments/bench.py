@@ -112,7 +112,7 @@ def _steps(stack: Lockstep) -> tuple[Callable[[], None], Draws]:
     def step() -> None:
         place = next(number) % MANY
         if place == 0:
-            steps.begin(draws)
+            steps.begin(draws, ahead=0)
         steps.take(place)
 
     return step, draws

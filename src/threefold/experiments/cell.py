@@ -33,7 +33,7 @@ class Settings(BaseModel):
     batch: int | None = Field(None, ge=1, description="a whole number of samples, at least 1")
     hidden: int | None = Field(None, ge=1, description="a whole number of units, at least 1")
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["fp32", "tf32"] = "fp32"
+    precision: Literal["auto", "fp32", "tf32"] = "auto"
 
     @classmethod
     def checked(cls, **given: Any) -> "Settings":
@@ -59,6 +59,11 @@ class Settings(BaseModel):
             raise ThreefoldError("precision is 'tf32', which only a CUDA device has; right would be 'fp32'.")
         return device
 
+    def resolved_precision(self) -> str:
+        """Of matrix products: on a GPU tf32 unless asked otherwise, which moves no mean (docs/performance.md)."""
+        usual = "tf32" if self.resolved_device() == "cuda" else "fp32"
+        return usual if self.precision == "auto" else self.precision
+
 
 @dataclass(frozen=True, eq=False)
 class Cell:
@@ -81,7 +86,7 @@ class Cell:
             iters=settings.iters or defaults.iters,
             batch=settings.batch or defaults.batch,
             hidden=settings.hidden or defaults.hidden,
-            precision=settings.precision,
+            precision=settings.resolved_precision(),
             device=settings.resolved_device(),
         )
         where = _task_used_in(scenario, method, task_id_in)
@@ -104,6 +109,16 @@ class Cell:
             if any(getattr(part, name) != value for name, value in chosen.items()):
                 return False
         return ours == (defaults.iters, defaults.batch, defaults.hidden, defaults.lr, self.protocol.default_tasks)
+
+    def cuts(self) -> list[str]:
+        """What is less than in the paper, in words."""
+        paper, training = self.protocol.defaults, self.training
+        counts = (
+            ("iterations per task", training.iters, paper.iters),
+            ("tasks", self.protocol.tasks, self.protocol.default_tasks),
+            ("units per layer", training.hidden, paper.hidden),
+        )
+        return [f"{ours} of {theirs} {what}" for what, ours, theirs in counts if ours < theirs]
 
     @property
     def inputs(self) -> int:

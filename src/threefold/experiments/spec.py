@@ -107,6 +107,7 @@ class QuickSpec(_Spec):
 
     iters: int = Field(40, ge=1)
     hidden: int | None = Field(None, ge=1)
+    tasks: int | None = Field(None, ge=1, description="of the sequence that are learned; all if not given")
     seeds: Seeds = "2"
     points: int = Field(3, ge=2, description="values kept of a grid")
 

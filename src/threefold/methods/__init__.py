@@ -5,9 +5,22 @@ from threefold.methods.exemplars import AGEM, ER, Exemplars, ICaRL
 from threefold.methods.gating import XdG
 from threefold.methods.method import Method, classification
 from threefold.methods.paper import resolve
-from threefold.methods.part import Batch, Learner, Noise, Part, Replay, Samples, Setting, Stack, hyper, only_active
+from threefold.methods.part import (
+    Batch,
+    Learner,
+    Leash,
+    Noise,
+    Part,
+    Replay,
+    Samples,
+    Setting,
+    Stack,
+    hyper,
+    only_active,
+    quadratic,
+)
 from threefold.methods.registry import METHODS, build, parse, register
-from threefold.methods.regularization import EWC, SI, OnlineEWC, per_replica, quadratic
+from threefold.methods.regularization import EWC, SI, OnlineEWC, per_replica
 from threefold.methods.replay import DGR, DGRDistill, LwF, Taught
 
 __all__ = [
@@ -22,6 +35,7 @@ __all__ = [
     "Exemplars",
     "ICaRL",
     "Learner",
+    "Leash",
     "LwF",
     "Method",
     "Noise",

@@ -22,13 +22,12 @@ def objective(
     batch: Batch,
     replays: Sequence[Replay | None],
     drawn: Mapping[str, Any],
-    *,
-    later: bool,
+    penalties: Sequence[Part],
 ) -> Tensor:
     """The loss of one network at one step: current data, replayed data, penalties, and networks trained beside it.
 
     Current and replayed data are weighted 1/K and 1 − 1/K, with K the number of tasks so far (section 4.2).
-    `later`: is there an earlier task to protect?
+    `penalties` are the parts that add one.
     """
     special = (part.loss(learner, batch) for part in parts)
     total = next((loss for loss in special if loss is not None), None)
@@ -42,11 +41,10 @@ def objective(
     if replayed:
         share = 1 / learner.now.seen
         total = share * total + (1 - share) * sum(replayed) / len(replayed)
-    for part, replay in zip(parts, replays, strict=True):
-        penalty = part.penalty(learner.params, learner.memory[part.name]) if later else None
-        beside = part.side_loss(learner, batch, replay, drawn)
-        for loss in (penalty, beside):
-            total = total if loss is None else total + loss
+    further = [part.penalty(learner.params, learner.memory[part.name]) for part in penalties]
+    further += [part.side_loss(learner, batch, replay, drawn) for part, replay in zip(parts, replays, strict=True)]
+    for loss in further:
+        total = total if loss is None else total + loss
     return total
 
 

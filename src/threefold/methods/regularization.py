@@ -4,12 +4,7 @@ import torch
 from torch import Tensor
 
 from threefold.methods.fisher import Labels, fisher_diagonal
-from threefold.methods.part import Memory, Params, Part, Setting, Stack, hyper
-
-
-def quadratic(params: Params, anchor: Params, precision: Params) -> Tensor:
-    """Σ_i precision_i (θ_i − anchor_i)²."""
-    return torch.stack([(precision[n] * (p - anchor[n]) ** 2).sum() for n, p in params.items()]).sum()
+from threefold.methods.part import Leash, Memory, Params, Part, Setting, Stack, hyper
 
 
 class EWC(Part):
@@ -22,9 +17,9 @@ class EWC(Part):
         "training samples used for the Fisher information; all of a task's if not given", per_replica=False, ge=1
     )
 
-    def penalty(self, params: Params, memory: Memory) -> Tensor:
+    def leash(self, memory: Memory) -> Leash:
         """λ/2 Σ_k Σ_i F_i^(k) (θ_i − θ̂_i^(k))² (equation 4), up to a constant that has no gradient."""
-        return 0.5 * self.strength * quadratic(params, memory["anchor"], memory["precision"])
+        return Leash(self.strength, memory["anchor"], memory["precision"])
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
         fisher = fisher_diagonal(stack, task, self.labels, self.fisher_samples)
@@ -52,9 +47,9 @@ class OnlineEWC(EWC):
     name = "online-ewc"
     decay: float = hyper("how much of the earlier tasks' Fisher information is kept, γ", gt=0, le=1)
 
-    def penalty(self, params: Params, memory: Memory) -> Tensor:
+    def leash(self, memory: Memory) -> Leash:
         """λ · ½ · γ · Σ_i F̃_i (θ_i − θ̂_i)² (equation 7, in the convention under which λ was chosen)."""
-        return self.decay * super().penalty(params, memory)
+        return Leash(self.decay * self.strength, memory["anchor"], memory["precision"])
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
         """F̃^(k) = γ F̃^(k−1) + F^(k)."""
@@ -84,14 +79,14 @@ class SI(Part):
             "anchor": {n: p.clone() for n, p in params.items()},  # the weights when the current task began
         }
 
-    def penalty(self, params: Params, memory: Memory) -> Tensor:
-        """c Σ_i Ω_i (θ_i − θ̂_i)² (equation 10)."""
-        return self.strength * quadratic(params, memory["anchor"], memory["importance"])
+    def leash(self, memory: Memory) -> Leash:
+        """c Σ_i Ω_i (θ_i − θ̂_i)² (equation 10), which has no ½."""
+        return Leash(2 * self.strength, memory["anchor"], memory["importance"])
 
-    def observe(self, memory: Memory, before: Params, after: Params, grads: Params) -> None:
+    def path(self, memory: Memory) -> Params:
         """ω_i grows by (θ_i[t] − θ_i[t−1]) · −∂L/∂θ_i, the gradient of the whole loss (equation 8)."""
-        for name, grad in grads.items():
-            memory["omega"][name].addcmul_(after[name] - before[name], grad, value=-1)
+        omega: Params = memory["omega"]
+        return omega
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
         """Ω_i grows by ω_i / (Δ_i² + ξ) (equation 9)."""

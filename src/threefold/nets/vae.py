@@ -4,7 +4,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import softplus
 
 from threefold.nets.layers import Hidden, Layer
 
@@ -30,7 +30,7 @@ class VAE(nn.Module):
         h = self.encoder(x)
         mean, log_variance = self.mean(h), self.log_variance(h)
         decoded = self.decode_logits(mean + torch.exp(log_variance / 2) * noise)
-        recon = binary_cross_entropy_with_logits(decoded, x, reduction="none").sum(-1)
+        recon = (softplus(decoded) - x * decoded).sum(-1)  # binary cross entropy, of logits
         latent = -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(-1)
         return cast(Tensor, (recon + latent) / x.shape[-1])
 

@@ -67,8 +67,7 @@ class Evidence:
             return str(self.verdict.outcome)
         if self.published is None:
             return "nothing published"
-        shorter = self.cell.training.iters < self.cell.protocol.defaults.iters
-        return "shortened: not judged" if shorter else "other settings: not judged"
+        return "shortened: not judged" if self.cell.cuts() else "other settings: not judged"
 
     @property
     def code(self) -> str:
@@ -260,16 +259,8 @@ def remarks(section: Section) -> list[str]:
 
 def shortened(section: Section) -> str | None:
     """A sentence that says how much was cut, if anything was."""
-    cells = [result.cell for result in section.results]
-    cut = {
-        (cell.training.iters, cell.protocol.defaults.iters)
-        for cell in cells
-        if cell.training.iters < cell.protocol.defaults.iters
-    }
-    if not cut:
-        return None
-    told = " and ".join(f"{iters} of {paper}" for iters, paper in sorted(cut))
-    return f"Shortened: {told} iterations per task, so these are not the paper's numbers."
+    cut = dict.fromkeys(", ".join(result.cell.cuts()) for result in section.results if result.cell.cuts())
+    return f"Shortened: {' and '.join(cut)}, so these are not the paper's numbers." if cut else None
 
 
 def selection(section: Section) -> str:

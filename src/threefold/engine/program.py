@@ -1,0 +1,61 @@
+"""The gradient of a step as one program, its elementwise work fused by PyTorch's compiler. The code stays the same."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+
+class Program:
+    """A function of trees of tensors, compiled for the shapes of its first call.
+
+    What the function is made of (parts, mapping over replicas, derivatives) is traced away first: the compiler sees
+    plain operations on tensors, and finds what it compiled before for another method with the same ones.
+    """
+
+    def __init__(self, function: Callable[..., Any], backend: str = "inductor") -> None:
+        self.function, self.backend = function, backend
+        self._compiled: Callable[..., list[Tensor]] | None = None
+        self._used: list[int] = []
+        self._result: TreeSpec | None = None
+        self.broken = False
+
+    def __call__(self, *trees: Any) -> Any:
+        """The function's value; by the function itself where there is no compiler."""
+        if self.broken:
+            return self.function(*trees)
+        leaves, spec = tree_flatten(trees)
+        try:
+            compiled = self._compile(leaves, spec) if self._compiled is None else self._compiled
+            result = compiled(*[leaves[place] for place in self._used])
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever a compiler that is missing or broken raises
+            if self._compiled is not None:
+                raise
+            reason = " ".join(str(error).split())[:200]
+            warnings.warn(f"steps are not compiled here, so they take longer ({reason})", stacklevel=2)
+            self.broken = True
+            return self.function(*trees)
+        self._compiled = compiled
+        assert self._result is not None
+        return tree_unflatten(result, self._result)
+
+    def _compile(self, leaves: list[Tensor], spec: TreeSpec) -> Callable[..., list[Tensor]]:
+        def flat(*leaves: Tensor) -> list[Tensor]:
+            result, self._result = tree_flatten(self.function(*tree_unflatten(list(leaves), spec)))
+            return result
+
+        traced = make_fx(flat)(*leaves)
+        inputs = traced.graph.find_nodes(op="placeholder")
+        self._used = [place for place, node in enumerate(inputs) if node.users]
+        for node in inputs:
+            if not node.users:  # a memory that grows from task to task must not mean a new program
+                traced.graph.erase_node(node)
+        traced.recompile()
+        compiled: Callable[..., list[Tensor]] = torch.compile(traced, backend=self.backend)
+        return compiled

@@ -1,6 +1,8 @@
 """Everything a task's steps draw: batches, stored samples, noise. Addressed by seed, so no replica shifts another's."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +16,8 @@ from threefold.randomness import generator
 
 NOISE_CHUNK = 50  # steps whose noise is drawn at once; part of a draw's address, so not to be tuned
 
+WORKERS = 8
+
 
 class Draws:
     """The draws of one task for all replicas, by step."""
@@ -21,7 +25,8 @@ class Draws:
     def __init__(self, stack: Lockstep, steps: int) -> None:
         self.stack = stack
         replicas = range(len(stack.seeds))
-        current, further = zip(*(_of_replica(stack, replica, steps) for replica in replicas), strict=True)
+        with ThreadPoolExecutor(WORKERS) as pool:  # a GPU waits for this, and permutations take one core each
+            current, further = zip(*pool.map(partial(_of_replica, stack, steps), replicas), strict=True)
         self.current = _stacked(current, stack.device)
         self.samples: dict[str, Samples] = {}
         self.noise: dict[str, Noise] = {}
@@ -70,7 +75,7 @@ def _column(table: Tensor, step: int | Tensor) -> Tensor:
     return table[:, step] if isinstance(step, int) else table.index_select(1, step.view(1)).squeeze(1)
 
 
-def _of_replica(stack: Lockstep, replica: int, steps: int) -> tuple[Samples, dict[str, Samples | Noise]]:
+def _of_replica(stack: Lockstep, steps: int, replica: int) -> tuple[Samples, dict[str, Samples | Noise]]:
     setting, task, seed = stack.setting, stack.task, stack.seeds[replica]
     tasks = stack.material.sequences[replica]
     memory: Mapping[str, Any] = tree_map(lambda leaf: leaf[replica], stack.memory)

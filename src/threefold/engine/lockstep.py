@@ -261,6 +261,11 @@ class Lockstep:
         rows = [leaf.flatten(1).isfinite().all(1) for leaf in tree_leaves(self.params)]
         return torch.stack([*rows, self.loss.isfinite()]).all(0)
 
+    @property
+    def weights(self) -> int:
+        """How many weights a step moves."""
+        return sum(leaf.numel() for leaf in tree_leaves(self.params))
+
     def tensors(self) -> list[Tensor]:
         """Every tensor that a step reads or writes, its draws aside."""
         return tree_leaves((self.params, self.memory, self.now, self._numbers))

@@ -8,7 +8,7 @@ from threefold.engine.draws import Draws
 from threefold.engine.lockstep import Lockstep
 from threefold.engine.program import Program
 
-LONG = 20_000  # steps from which on compiling pays: it takes up to ten seconds and saves 0.1 to 0.5 ms of each
+WORTH = 10**12  # weights to be moved ahead from which on compiling pays: it takes half a minute
 WARM_UP = 3  # steps taken one by one before a capture: libraries set themselves up at their first call
 
 
@@ -43,8 +43,8 @@ class Captured:
     """A step is captured once and replayed: on a GPU the launches would take longer than the work.
 
     A graph works on tensors by their addresses, so it serves for as long as parameters, memory and draws stay in place:
-    for all tasks but the first, unless a method's memory changes its shape. Where many steps are ahead, the gradient in
-    it is compiled as well. The step's number is counted on the device.
+    for all tasks but the first, unless a method's memory changes its shape. Where much is ahead, gradient and
+    optimiser in it are compiled as well. The step's number is counted on the device.
     """
 
     def __init__(self, stack: Lockstep) -> None:
@@ -59,8 +59,10 @@ class Captured:
         wanted = (later, [leaf.data_ptr() for leaf in self.stack.tensors()])
         if self.draws is None or wanted != self.captured or not self.draws.replaced_by(draws):
             self.graph, self.draws, self.captured = None, draws, wanted
-            long = later and ahead >= LONG
-            self.stack.gradients = Program(self.stack.plain_gradients) if long else self.stack.plain_gradients
+            worth = ahead * self.stack.weights >= WORTH
+            self.stack.optimizer.compiles |= worth
+            plain = self.stack.plain_gradients
+            self.stack.gradients = Program(plain) if worth and later else plain
         self.number.zero_()
 
     def take(self, step: int) -> None:

@@ -219,7 +219,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 def full_disk(error):
     def save(state, file):
-        file.write(b"the first bytes")
+        file.write_bytes(b"the first bytes")
         raise error
 
     return save

@@ -12,12 +12,21 @@ import torch
 
 from threefold.errors import ThreefoldError
 
-FORMAT = 2
+FORMAT = 3
+CHUNK = 1 << 24
 
 
-def _head(content: bytes | memoryview) -> bytes:
-    """What a file begins with: torch.load does not notice a flipped bit, so the file carries a sum of its own."""
-    return f"threefold checkpoint {FORMAT}, sum {crc32(content):08x}\n".encode()
+def _seal(total: int) -> bytes:
+    """What a file ends with: torch.load does not notice a flipped bit, so the file carries a sum of its own."""
+    return f"\nthreefold checkpoint {FORMAT}, sum {total:08x}\n".encode()
+
+
+def _sum(path: Path) -> int:
+    total = 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            total = crc32(chunk, total)
+    return total
 
 
 def _alive(process: int) -> bool:
@@ -41,11 +50,11 @@ class Checkpoint:
         """Replace the file by this state."""
         temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            buffer = BytesIO()
-            torch.save(state, buffer)
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                file.writelines((_head(buffer.getbuffer()), buffer.getbuffer()))
+            torch.save(state, temporary)  # by its path: then PyTorch writes without Python, and training goes on
+            seal = _seal(_sum(temporary))
+            with temporary.open("ab") as file:
+                file.write(seal)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(self.path)
@@ -68,10 +77,10 @@ class Checkpoint:
             raise ThreefoldError(
                 f"checkpoint '{self.path}' cannot be written or read ({error}); right would be a store elsewhere."
             ) from error
-        size = len(_head(b""))
+        size = len(_seal(0))
         with suppress(Exception):  # whatever a file that no version of ours wrote makes of the reader
-            if found[:size] == _head(memoryview(found)[size:]):
-                state: dict[str, Any] = torch.load(BytesIO(found[size:]), map_location=device, weights_only=True)
+            if found[-size:] == _seal(crc32(memoryview(found)[:-size])):
+                state: dict[str, Any] = torch.load(BytesIO(found[:-size]), map_location=device, weights_only=True)
                 return state
         names = (self.path.with_suffix(f".{n}.damaged" if n else ".damaged") for n in count())
         self.set_aside = next(name for name in names if not name.exists())

@@ -17,7 +17,7 @@ from threefold.methods.part import Batch, Learner, Memory, Now, Params, Setting,
 from threefold.nets import MLP, initial_params
 from threefold.randomness import generator
 
-PIECE = 1 << 25  # inputs gathered at once outside training
+PIECE = 1 << 27  # inputs gathered at once outside training: half a gigabyte
 IN_CACHE = 1 << 21  # the same on a CPU, where what leaves the cache is slow
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -104,7 +105,9 @@ def train(
                 if writing:
                     writing.result()
                 state = {"stack": stack.state(), "finished": task + 1, "outcome": vars(outcome)}
-                writing = writer.submit(checkpoint.save, tree_map_only(Tensor, _copy, state))
+                copy = tree_map_only(Tensor, Tensor.clone, state)
+                _wait(device)
+                writing = writer.submit(_save, checkpoint, copy, device)
                 if device.type == "cpu":  # a GPU trains on meanwhile
                     writing.result()
         if writing:
@@ -112,8 +115,12 @@ def train(
     return outcome
 
 
-def _copy(tensor: Tensor) -> Tensor:
-    return tensor.to("cpu", copy=True)
+def _save(checkpoint: Checkpoint, state: dict[str, Any], device: torch.device) -> None:
+    """Write a state that nobody else uses; from a GPU it is fetched beside the steps of the next task."""
+    if device.type == "cuda":
+        with torch.cuda.stream(torch.cuda.Stream(device)):
+            state = tree_map_only(Tensor, Tensor.cpu, state)
+    checkpoint.save(state)
 
 
 def _train_task(

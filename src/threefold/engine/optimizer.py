@@ -60,6 +60,15 @@ def _fused() -> tuple[Callable[..., tuple[Tensor, Tensor]], Callable[..., None]]
     return torch.compile(corrections, dynamic=True), torch.compile(advance, dynamic=True)
 
 
+def _flat(stacked: Tensor) -> Tensor:
+    """Replicas × numbers, in the same memory. No view: the compiler would make a kernel for every kind of view."""
+    if not stacked.is_contiguous():
+        return stacked.flatten(1)
+    alias = torch.empty(0, dtype=stacked.dtype, device=stacked.device)
+    numbers = stacked[0].numel()
+    return alias.set_(stacked.untyped_storage(), stacked.storage_offset(), (len(stacked), numbers), (numbers, 1))
+
+
 class Adam:
     """Adam on stacked parameters as they are: it is elementwise. One state for the whole sequence of tasks."""
 
@@ -94,9 +103,9 @@ class Adam:
         corrected, advanced = _fused()
         size, root = corrected(self.taken + 1, self._lr)
         for param, grad, mean, square, also in zip(self.params, grads, self.means, self.squares, beside, strict=True):
-            flat = [tensor.flatten(1) for tensor in (param, grad, mean, square)]
-            pulls = [Pull(p.strength.flatten(1), p.anchor.flatten(1), p.precision.flatten(1)) for p in also.pulls]
-            advanced(*flat, size, root, Beside(pulls, [path.flatten(1) for path in also.paths]))
+            pulls = [Pull(*map(_flat, pull)) for pull in also.pulls]
+            each = map(_flat, (param, grad, mean, square))
+            advanced(*each, size, root, Beside(pulls, [_flat(path) for path in also.paths]))
         self.taken += 1
 
     def _in_turn(self, grads: Sequence[Tensor], beside: Sequence[Beside]) -> Sequence[Tensor]:

@@ -118,7 +118,7 @@ def train(
 def _save(checkpoint: Checkpoint, state: dict[str, Any], device: torch.device) -> None:
     """Write a state that nobody else uses; from a GPU it is fetched beside the steps of the next task."""
     if device.type == "cuda":
-        with torch.cuda.stream(torch.cuda.Stream(device)):
+        with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
             state = tree_map_only(Tensor, Tensor.cpu, state)
     checkpoint.save(state)
 

@@ -1,8 +1,6 @@
 """The page in a real browser, which `make test` installs."""
 
 import json
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,21 +8,9 @@ import pytest
 from fake_sections import a_table, budgets, grids
 from hostile import hostile_section
 from page_reader import Page
+from real_browser import QUIET, browser
 
 from threefold.report import render
-
-QUIET = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-extensions"),
-    *("--proxy-server=127.0.0.1:9", "--host-resolver-rules=MAP * ~NOTFOUND"),
-)
-
-
-def browser() -> str:
-    found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    if not found:
-        pytest.fail("chromium is not installed; right would be: apt-get install -y --no-install-recommends chromium")
-    return found
 
 
 def open_page(text: str, folder: Path) -> tuple[str, list[str]]:

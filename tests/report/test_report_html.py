@@ -67,7 +67,7 @@ def test_figures_are_present(page: Page, sections: list[Section]) -> None:
 
 
 def test_a_dash_leads_to_its_reason(text: str) -> None:
-    (name,) = set(re.findall(r'data-column="Class-IL"><a class="dash" href="#(c\d+)"', text.split('id="e1"')[0]))
+    (name,) = set(re.findall(r'data-column="Class-IL"><a class="dash" href="#(c\w+)"', text.split('id="e1"')[0]))
     assert re.search(rf'<li id="{name}">– XdG, Class-IL: XdG chooses its gates by the task', text)
 
 

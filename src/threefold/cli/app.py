@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from threefold.cli import bench, data, experiments, listing, reports, run, usage
+from threefold.cli import bench, data, experiments, exports, listing, reports, run, usage, watch
 from threefold.errors import ThreefoldError
 
 INTERRUPTED = 130
@@ -23,10 +23,12 @@ app.command("reproduce")(experiments.reproduce)
 app.command("experiment")(experiments.experiment)
 app.command("report")(reports.report)
 app.command("status")(reports.status)
+app.command("watch")(watch.watch)
 app.command("merge")(reports.merge)
 app.command("list")(listing.listing)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
+app.add_typer(exports.app, name="export")
 
 
 def _version(wanted: bool) -> None:

@@ -46,6 +46,7 @@ def run(
     from threefold.experiments import Cell, Settings, parse_seeds, run_cells
     from threefold.experiments.ask import Asked
     from threefold.experiments.cell import written
+    from threefold.experiments.run import check_batches
     from threefold.methods import METHODS, parse
     from threefold.results import Store
 
@@ -72,11 +73,12 @@ def run(
         raise ThreefoldError(refused[0][1])
     cell = allowed[0]
     name = f"{cut.title}, {cell.training.iters} iterations"
-    with Bars(len(allowed)) as bars:
-        results = run_cells(allowed, chosen, store, bars)
-    with Store(store) as opened:
+    check_batches(allowed, chosen)  # before the store is there
+    with Store(store) as opened:  # now, so that others can see what is asked for while it is trained
         command = shlex.join(["threefold", *sys.argv[1:]])
         Asked(f"run {name}", name, chosen, allowed, refused, command=command).add(opened)
+    with Bars(len(allowed)) as bars:
+        results = run_cells(allowed, chosen, store, bars)
     if as_json:
         print(json.dumps(_document(results, refused), indent=2, allow_nan=False))
     else:
@@ -116,10 +118,10 @@ def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", da
 
 def shortened(results: "Sequence[Result]", data: str | None = None) -> str | None:
     """A sentence that says what was cut short, and the command that runs it in full (`data` as it was given)."""
-    from threefold.experiments.cell import written
+    from threefold.experiments.command import run_command
 
     cell, seeds = results[0].cell, len(results[0].seeds)
-    protocol, training, paper = cell.protocol, cell.training, cell.protocol.defaults
+    training, paper = cell.training, cell.protocol.defaults
     cut = []
     if training.iters < paper.iters:
         cut.append(f"{training.iters} of {paper.iters} iterations per task")
@@ -127,23 +129,10 @@ def shortened(results: "Sequence[Result]", data: str | None = None) -> str | Non
         cut.append(f"{seeds} of {PAPER_SEEDS} seeds")
     if not cut:
         return None
-    names = list(dict.fromkeys(result.cell.scenario.name for result in results))
-    command = ["threefold", "run", protocol.name if data else protocol.title]
-    command += ["--scenario", names[0] if len(names) == 1 else "all"]
-    for method in dict.fromkeys(written(result.cell.method) for result in results):
-        command += ["--method", method]
-    for option, value, usual in (
-        ("--data", data, None),
-        ("--tasks", protocol.tasks, protocol.default_tasks),
-        ("--iters", max(training.iters, paper.iters), paper.iters),
-        ("--hidden", training.hidden, paper.hidden),
-        ("--lr", cell.lr, paper.lr),
-        ("--batch", training.batch, paper.batch),
-        ("--precision", training.precision, "tf32" if training.device == "cuda" else "fp32"),
-    ):
-        if value != usual:
-            command += [option, str(value)]
-    if cell.task_id_in == "hidden":  # the others follow from the method
-        command += ["--task-id-in", "hidden"]
-    command += ["--seeds", str(max(seeds, PAPER_SEEDS))]
-    return f"This was shortened: {' and '.join(cut)}. In full: {shlex.join(command)}"
+    full = run_command(
+        [result.cell for result in results],
+        range(1, max(seeds, PAPER_SEEDS) + 1),
+        data=data,
+        iters=max(training.iters, paper.iters),
+    )
+    return f"This was shortened: {' and '.join(cut)}. In full: {full}"

@@ -172,14 +172,25 @@ def sections(store: Store) -> list[Section]:
 
 def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
     results: dict[bool, list[Result]] = {True: [], False: []}
+    cells: dict[bool, list[Cell]] = {True: [], False: []}
     left = 0
     for described in asked["cells"]:
         cell = Cell.of_description(described)
         records = [store.get(run_key(described["spec"] | {"seed": seed})) for seed in described["seeds"]]
         there = [record for record in records if record]
         left += len(records) - len(there)
+        held_out = described.get("validation", False)
+        cells[held_out].append(cell)
         if there:
-            results[described.get("validation", False)].append(Result(cell, there))
+            results[held_out].append(Result(cell, there))
     refused = [(Cell.of_description(pair), pair["reason"]) for pair in asked["refused"]]
     plain = {key: asked[key] for key in ("title", "kind", "selected", "notes", "command")}
-    return Section(name=name, results=results[False], validation=results[True], refused=refused, left=left, **plain)
+    return Section(
+        name=name,
+        results=results[False],
+        validation=results[True],
+        refused=refused,
+        cells=cells[False],
+        left=left,
+        **plain,
+    )

@@ -83,12 +83,22 @@ def _same(file: IO[str], path: Path) -> bool:
 
 def running(folder: Path) -> Iterator[dict[str, Any]]:
     """What live processes last said of the cohorts they train."""
+    return (word for word, alive in words(folder).values() if alive)
+
+
+def words(folder: Path) -> dict[str, tuple[dict[str, Any], bool]]:
+    """The last word about each cohort that was begun and not ended, by its name, and whether its process still lives:
+    one that was killed leaves its lock file behind."""
+    found = {}
     for path in sorted(folder.glob("*.lock")):
         try:
             with path.open(encoding="utf-8") as file:
+                alive = False
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except OSError:
-                    yield json.loads(file.read() or "{}")
+                    alive = True
+                found[path.stem] = json.loads(file.read() or "{}"), alive
         except (FileNotFoundError, json.JSONDecodeError):
             continue
+    return found

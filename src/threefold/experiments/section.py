@@ -23,6 +23,7 @@ class Section:
     kind: Kind
     results: Sequence[Result]  # cells with at least one finished run, in the order of the experiment
     refused: Sequence[tuple[Cell, str]] = ()  # pairs that make no sense, with the reason: the dashes
+    cells: Sequence[Cell] = ()  # all that were asked for, with results or without
     left: int = 0  # runs that are still to be trained
     selected: str = "oracle"  # how the hyperparameters were chosen
     validation: Sequence[Result] = ()  # the same grid on a share of the first tasks' training data held out

@@ -1,7 +1,7 @@
 """How seeds are written."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import index
 
 from threefold.errors import ThreefoldError
@@ -33,6 +33,20 @@ def parse_seeds(given: str | int | Iterable[int]) -> tuple[int, ...]:
             raise ThreefoldError(f"seeds is '{given}', which names {seed} twice; {FORM}.")
         known.add(seed)
     return tuple(seeds)
+
+
+def written_seeds(seeds: Sequence[int]) -> str:
+    """Seeds as `parse_seeds` reads them."""
+    if list(seeds) == list(range(1, len(seeds) + 1)):
+        return str(len(seeds))
+    pieces: list[list[int]] = []
+    for seed in seeds:
+        if pieces and seed == pieces[-1][-1] + 1:
+            pieces[-1].append(seed)
+        else:
+            pieces.append([seed])
+    text = ",".join(str(piece[0]) if len(piece) == 1 else f"{piece[0]}-{piece[-1]}" for piece in pieces)
+    return f"{text}-{text}" if text.isdigit() else text  # a number alone would be a count
 
 
 def _count(given: object, number: int) -> list[int]:

@@ -19,7 +19,7 @@ def status_of(store: Store) -> Iterator[str]:
         done = sum(len(result.records) for result in section.results)
         line = f"{section.name}: {done} of {done + section.left} runs done"
         if section.left:
-            rest = _rest(store, section)
+            rest = time_left(store, section)
             when = "time not known yet" if rest is None else f"about {rest}"
             line += f", {section.left} left, {when}: {section.command}"
         yield line
@@ -38,7 +38,7 @@ def seconds(record: Record) -> float:
     return sum(record.timings.values()) / cohort
 
 
-def _rest(store: Store, section: Section) -> timedelta | None:
+def time_left(store: Store, section: Section) -> timedelta | None:
     """The time left, one cohort after the other: a run takes what others of its method took, or others at all."""
     taken: dict[str, list[float]] = defaultdict(list)
     for result in section.results:

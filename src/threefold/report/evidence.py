@@ -7,6 +7,7 @@ from functools import cached_property
 
 from threefold.experiments import Cell, Result, Section
 from threefold.experiments.cell import written
+from threefold.experiments.command import reproducing
 from threefold.report.explain import Explanation, explain, together
 from threefold.report.words import count, own_parts, strategy, title
 from threefold.results import Comparison, Outcome, Published, Summary, Verdict, compare_all
@@ -22,6 +23,7 @@ class Evidence:
     result: Result
     row: str  # the method, as the table names it
     column: str  # the scenario, as the table names it
+    made_by: str = ""  # the command of the whole experiment
 
     @property
     def cell(self) -> Cell:
@@ -34,6 +36,16 @@ class Evidence:
     @property
     def strategy(self) -> str:
         return strategy(own_parts(self.cell))
+
+    @property
+    def learned(self) -> bool:
+        """Is there anything to draw: a seed that did not diverge?"""
+        return len(self.result.diverged) < len(self.result.records)
+
+    @property
+    def command(self) -> str:
+        """What trains these runs: these alone if that can be said, else the whole experiment."""
+        return reproducing(self.cell, self.result.seeds) or self.made_by
 
     @property
     def spread(self) -> float:
@@ -101,6 +113,15 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """A cell that no run of is finished."""
+
+    row: str
+    column: str
+    strategy: str
+
+
+@dataclass(frozen=True)
 class Column:
     """How the methods of one column compare with each other: Welch's tests, Holm's correction over the column."""
 
@@ -158,10 +179,12 @@ class Board:
     protocol: str
     cells: Sequence[Evidence]
     refused: Sequence[Refused]
+    waiting: Sequence[Waiting]
+    order: Sequence[str]  # of the rows: a method that is refused everywhere is not among them and comes last
 
     @property
-    def _places(self) -> "list[Evidence | Refused]":
-        return [*self.cells, *self.refused]
+    def _places(self) -> "list[Evidence | Refused | Waiting]":
+        return [*self.cells, *self.refused, *self.waiting]
 
     @cached_property
     def columns(self) -> list[str]:
@@ -174,14 +197,10 @@ class Board:
     def rows(self) -> list[tuple[str, str]]:
         """Each method with its strategy: strategies in the order of the experiment, methods within them."""
         strategies: dict[str, dict[str, None]] = {}
-        for each in sorted(self._places, key=lambda place: self._order.get(place.row, len(self._order))):
+        order = {row: place for place, row in enumerate(self.order)}
+        for each in sorted(self._places, key=lambda place: order.get(place.row, len(order))):
             strategies.setdefault(each.strategy, {})[each.row] = None
         return [(name, row) for name, rows in strategies.items() for row in rows]
-
-    @cached_property
-    def _order(self) -> dict[str, int]:
-        """A method that runs somewhere stands where it runs; one that is refused everywhere comes last."""
-        return {row: place for place, row in enumerate(dict.fromkeys(c.row for c in self.cells))}
 
     @cached_property
     def at(self) -> dict[tuple[str, str], Evidence]:
@@ -215,12 +234,13 @@ class Board:
 
 def boards(section: Section) -> list[Board]:
     """A section's cells, by protocol."""
-    every = [r.cell for r in section.results] + [cell for cell, _ in section.refused]
+    asked = section.cells or [r.cell for r in section.results]
+    every = [*asked, *(cell for cell, _ in section.refused)]
     found = []
     for protocol in dict.fromkeys(cell.protocol.title for cell in every):
         results = [r for r in section.results if r.cell.protocol.title == protocol]
         refused = [(cell, reason) for cell, reason in section.refused if cell.protocol.title == protocol]
-        two_ways = any(r.cell.task_id_in == "hidden" for r in results)
+        two_ways = any(c.task_id_in == "hidden" for c in asked if c.protocol.title == protocol)
         taken: set[tuple[str, str]] = set()
         cells = []
         for result in results:
@@ -228,14 +248,23 @@ def boards(section: Section) -> list[Board]:
             while (row, column) in taken:  # the same method trained in another way: never hide one by the other
                 row = _told_apart(row, result.cell)
             taken.add((row, column))
-            cells.append(Evidence(result, row, column))
+            cells.append(Evidence(result, row, column, section.command))
         dashes = [
             Refused(title(own_parts(cell)), _column(cell, two_ways), strategy(own_parts(cell)), reason)
             for cell, reason in refused
         ]
-        rows = list(dict.fromkeys(cell.row for cell in cells))
-        cells.sort(key=lambda cell: rows.index(cell.row))  # a method's scenarios together
-        found.append(Board(section, protocol, cells, dashes))
+        measured = {e.cell: e for e in cells}
+        places: list[Evidence | Waiting] = []
+        for cell in (cell for cell in asked if cell.protocol.title == protocol):
+            place = measured.get(cell) or Waiting(
+                title(own_parts(cell)), _column(cell, two_ways), strategy(own_parts(cell))
+            )
+            if cell in measured or (place.row, place.column) not in taken:
+                places.append(place)
+        order = list(dict.fromkeys(place.row for place in places))
+        cells.sort(key=lambda cell: order.index(cell.row))  # a method's scenarios together
+        waiting = [place for place in places if isinstance(place, Waiting)]
+        found.append(Board(section, protocol, cells, dashes, waiting, order))
     return found
 
 

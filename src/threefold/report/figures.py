@@ -111,7 +111,7 @@ def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], F
 
 def learned(board: Board) -> list[Evidence]:
     """Cells with anything to draw: at least one seed that did not diverge."""
-    return [e for e in board.cells if not np.isnan(e.result.matrix[:, -1]).all()]
+    return [e for e in board.cells if e.learned]
 
 
 def dreams(found: Evidence) -> NDArray[np.uint8] | None:

@@ -20,32 +20,39 @@ MEASURES = {
 
 def detail(found: Evidence, name: str) -> str:
     """A cell that unfolds. The name stands inside, so that a link to it opens what hides it."""
-    result, accuracy = found.result, found.accuracy
+    return (
+        f'<details><summary>{line(found)}</summary><div class="cell" id="{name}">{inside(found, name)}</div></details>'
+    )
+
+
+def line(found: Evidence) -> str:
+    """What is seen of a cell that is folded."""
     verdict = f'<span class="verdict {found.code}">{escape(f"{found.symbol} {found.judgement}".strip())}</span>'
-    line = f"<b>{escape(found.row)}</b>, {escape(found.column)} <span>{plus_minus(accuracy)}</span> {verdict}"
+    return f"<b>{escape(found.row)}</b>, {escape(found.column)} <span>{plus_minus(found.accuracy)}</span> {verdict}"
+
+
+def inside(found: Evidence, name: str) -> str:
+    """Everything about a cell's runs."""
+    result, accuracy = found.result, found.accuracy
     texts = [_text(found)]
     if found.explanation:
         texts.append(f"<p>{escape(str(found.explanation))}</p>")
     if found.diverged:
         texts.append(f"<p>{escape(found.diverged)}.</p>")
-    cards = [_card("Seeds", svg.seeds(accuracy, found.published) + _measures(found))]
-    finished = len(result.diverged) < len(result.records)
-    if finished:
-        cards.append(_card("Accuracy on each task as training goes on", svg.forgetting(result.initial, result.matrix)))
+    cards = [card("Seeds", svg.seeds(accuracy, found.published) + _measures(found))]
+    if found.learned:
+        cards.append(card("Accuracy on each task as training goes on", svg.forgetting(result.initial, result.matrix)))
         square = svg.heat_map(result.matrix).replace("<svg ", '<svg class="square" ', 1)
-        cards.append(_card("Accuracy matrix", square))
+        cards.append(card("Accuracy matrix", square))
     images = dreams(found)
     if images is not None:
         alt = f"Images of the generator after each of {count(len(images), 'task')}, a row for each"
         shown = f'<img class="dreams" src="{svg.picture(mosaic(images))}" alt="{escape(alt)}">'
-        cards.append(_card("What the generator dreams after each task (down), first seed", shown + _permuted(found)))
-    body = (
-        f'<div class="cell" id="{name}">{"".join(texts)}<div class="cards">{"".join(cards)}</div>{_runs(found)}</div>'
-    )
-    return f"<details><summary>{line}</summary>{body}</details>"
+        cards.append(card("What the generator dreams after each task (down), first seed", shown + _permuted(found)))
+    return f'{"".join(texts)}<div class="cards">{"".join(cards)}</div>{_runs(found)}{_again(found, name)}'
 
 
-def _card(title: str, body: str) -> str:
+def card(title: str, body: str) -> str:
     return f"<div><h4>{escape(title)}</h4>{body}</div>"
 
 
@@ -94,3 +101,11 @@ def _runs(found: Evidence) -> str:
     if any(chosen.values()):
         told.append(f"Hyperparameters: {json.dumps(chosen, ensure_ascii=False)}.")
     return "".join(f"<p><small>{escape(text)}</small></p>" for text in told)
+
+
+def _again(found: Evidence, name: str) -> str:
+    """All that determines the runs, and the command that trains them."""
+    command = found.command
+    told = f"<p><small>Made again by</small> <code>{escape(command)}</code></p>" if command else ""
+    spec = json.dumps(found.cell.spec() | {"seeds": found.result.seeds}, ensure_ascii=False, indent=2)
+    return f'{told}<details id="{name}-spec"><summary>Spec</summary><pre>{escape(spec)}</pre></details>'

@@ -32,11 +32,11 @@ def render(sections: Sequence[Section]) -> str:
             columns = {column.title: column for column in board.significance} if section.kind == "table" else {}
             for found in board.cells:
                 unlike = columns[found.column].unlike(found.row) if columns else []
-                writer.writerow({name: _plain(value) for name, value in _row(board, found, unlike).items()})
+                writer.writerow({name: plain(value) for name, value in _row(board, found, unlike).items()})
             for dash in board.refused:
                 row = {"experiment": section.name, "protocol": board.protocol, "scenario": dash.column}
                 row |= {"approach": dash.strategy, "method": dash.row, "refused": dash.reason}
-                writer.writerow({name: _plain(value) for name, value in row.items()})
+                writer.writerow({name: plain(value) for name, value in row.items()})
     return text.getvalue()
 
 
@@ -82,7 +82,7 @@ def _row(board: Board, found: Evidence, unlike: Sequence[str]) -> dict[str, obje
     return row
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """NaN is no number, so its place stays empty; text that a spreadsheet would compute is quoted as text."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""

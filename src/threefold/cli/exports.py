@@ -1,0 +1,50 @@
+"""`threefold export`: runs for other tools."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from threefold.cli.experiments import StoreFile
+
+app = typer.Typer(help="Hand runs over to other tools.", no_args_is_help=True)
+File = Annotated[Path, typer.Argument(help="File to write; one that is there is replaced.")]
+
+
+@app.command()
+def tensorboard(
+    folder: Annotated[Path, typer.Argument(help="Folder for TensorBoard's --logdir; runs that are there stay.")],
+    store: StoreFile = Path("threefold.db"),
+) -> None:
+    """Curves, metrics, spec and dreams of each run, for TensorBoard."""
+    from threefold.export import records, to_tensorboard
+
+    found = records(store)
+    new = to_tensorboard(found, folder)
+    typer.echo(f"{folder}: {new} runs written, {len(found) - new} were there already.")
+
+
+@app.command()
+def csv(file: File, store: StoreFile = Path("threefold.db")) -> None:
+    """A row for each accuracy of each run: after so many tasks, on this task."""
+    _write("csv", file, store)
+
+
+@app.command()
+def npz(file: File, store: StoreFile = Path("threefold.db")) -> None:
+    """NumPy arrays: the first axis is a run each."""
+    _write("npz", file, store)
+
+
+@app.command()
+def parquet(file: File, store: StoreFile = Path("threefold.db")) -> None:
+    """A row for each run, its accuracy matrix as nested lists."""
+    _write("parquet", file, store)
+
+
+def _write(kind: str, file: Path, store: Path) -> None:
+    from threefold.export import records, to_file
+
+    found = records(store)
+    to_file(kind, found, file)
+    typer.echo(f"{file}: {len(found)} runs.")

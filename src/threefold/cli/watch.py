@@ -1,0 +1,24 @@
+"""`threefold watch`: the live page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from threefold.cli.experiments import StoreFile
+
+
+def watch(
+    store: StoreFile = Path("threefold.db"),
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")] = 8303,
+    host: Annotated[str, typer.Option(help="Address to listen on; another than this machine's own gets a token.")] = (
+        "127.0.0.1"
+    ),
+) -> None:
+    """Show in a browser what runs now and what is done, while it happens. Reads the store, changes nothing."""
+    from threefold.extras import need
+
+    need("watch", "watch", "starlette", "uvicorn", "jinja2")
+    from threefold.watch import serve
+
+    serve(store, host, port, typer.echo)

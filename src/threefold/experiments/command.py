@@ -1,0 +1,55 @@
+"""The command that trains a cell again."""
+
+import shlex
+from collections.abc import Sequence
+
+from threefold.data import names as datasets
+from threefold.experiments.cell import Cell, code_of, written
+from threefold.experiments.seeds import written_seeds
+from threefold.methods import METHODS
+
+
+def run_command(
+    cells: Sequence[Cell],
+    seeds: Sequence[int],
+    *,
+    data: str | None = None,
+    iters: int | None = None,
+    device: str | None = None,
+) -> str:
+    """`threefold run` for cells that differ in scenario and method alone. What is the paper's is left out.
+
+    `data` is a file of the user's own, as it was given; `iters` is said if it is not the cells' own.
+    """
+    cell = cells[0]
+    protocol, training, paper = cell.protocol, cell.training, cell.protocol.defaults
+    names = list(dict.fromkeys(each.scenario.name for each in cells))
+    words = ["threefold", "run", protocol.name if data else protocol.title]
+    words += ["--scenario", names[0] if len(names) == 1 else "all"]
+    for method in dict.fromkeys(written(each.method) for each in cells):
+        words += ["--method", method]
+    for option, value, usual in (
+        ("--data", data, None),
+        ("--tasks", protocol.tasks, protocol.default_tasks),
+        ("--iters", iters or training.iters, paper.iters),
+        ("--hidden", training.hidden, paper.hidden),
+        ("--lr", cell.lr, paper.lr),
+        ("--batch", training.batch, paper.batch),
+        ("--device", device, None),
+        ("--precision", training.precision, "tf32" if training.device == "cuda" else "fp32"),
+    ):
+        if value != usual:
+            words += [option, str(value)]
+    if cell.task_id_in == "hidden":  # the others follow from the method
+        words += ["--task-id-in", "hidden"]
+    return shlex.join([*words, "--seeds", written_seeds(seeds)])
+
+
+def reproducing(cell: Cell, seeds: Sequence[int]) -> str | None:
+    """The command that trains these runs of a cell and no others; None where they need a file that is not known here,
+    be it data, a method or an experiment that learns the first of its tasks alone."""
+    protocol = cell.protocol
+    ours = all(part.name in METHODS and code_of(type(part)) is None for part in cell.method.parts)
+    if protocol.data.name not in datasets() or not ours or protocol.tasks < protocol.cut:
+        return None
+    return run_command([cell], seeds, device=cell.training.device)

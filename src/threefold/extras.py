@@ -1,0 +1,15 @@
+"""What is installed only if it is asked for."""
+
+from importlib.util import find_spec
+
+from threefold.errors import ThreefoldError
+
+
+def need(what: str, extra: str, *modules: str) -> None:
+    """One sentence if a module is missing that `what` needs."""
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise ThreefoldError(
+            f"{what} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed; right"
+            f" would be: pip install 'threefold[{extra}]'"
+        )

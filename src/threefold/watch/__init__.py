@@ -1,0 +1,64 @@
+"""The live page: what a store holds and what is being trained, in a browser, while it happens.
+
+It only reads: the store for what is done, the locks beside it for what runs. So it can watch any process, be opened
+late and closed at any time.
+"""
+
+import secrets
+import socket
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+
+from threefold.errors import ThreefoldError
+from threefold.results import Store
+
+
+def serve(store: Path, host: str, port: int, say: Callable[[str], object]) -> None:
+    """Show a store until interrupted. Another address than this machine's own gets a token."""
+    import uvicorn
+
+    from threefold.watch.app import application
+
+    if store.exists():
+        Store(store, readonly=True).close()  # what is no store is refused now
+    elif not store.absolute().parent.is_dir():
+        raise ThreefoldError(f"store '{store}' is in a folder that does not exist; give the file of a store.")
+    listening = _listen(host, port)
+    address, port = listening.getsockname()[:2]
+    local = ip_address(address).is_loopback
+    token = None if local else secrets.token_urlsafe(24)
+    named = socket.gethostname() if ip_address(address).is_unspecified else address
+    shown = f"[{named}]" if ":" in named else named
+    missing = "" if store.exists() else " (it does not exist yet; the page fills when a command makes it)"
+    say(f"{store}{missing}: http://{shown}:{port}/{f'?token={token}' if token else ''} until you press Ctrl-C")
+    server = uvicorn.Server(
+        uvicorn.Config(
+            application(store, token, lambda: server.should_exit),
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            http="h11",
+            loop="asyncio",
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=2,
+        )
+    )
+    server.run(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port < 1 << 16:
+        raise ThreefoldError(f"port is {port}; right would be a number from 1 to 65535, or 0 for any that is free.")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return socket.create_server((host, port), family=found[0][0])
+    except (OSError, UnicodeError) as error:
+        why = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
+        raise ThreefoldError(
+            f"host '{host}', port {port} cannot be listened on ({why}); right would be an address of this machine and a"
+            " port that is free, or port 0 for any."
+        ) from error

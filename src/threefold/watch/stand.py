@@ -1,0 +1,96 @@
+"""How far the cohorts in training are, and how fast."""
+
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from threefold.experiments.claim import words
+from threefold.report.words import duration, moment_of
+
+WINDOW = 30.0  # seconds over which steps per second are measured: less would jump, more would lag
+SILENT = 10.0  # seconds without a word from a process that is still there, after which we say so
+
+
+@dataclass(frozen=True)
+class Stand:
+    """What is known of one cohort."""
+
+    word: dict[str, Any]
+    alive: bool
+    now: float
+    rate: float | None  # steps per second
+
+    @property
+    def cohort(self) -> str:
+        return str(self.word.get("cohort") or "a cohort that has just begun")
+
+    @property
+    def begun(self) -> bool:
+        return all(isinstance(self.word.get(name), int) for name in ("step", "steps", "task", "tasks"))
+
+    @property
+    def share(self) -> float:
+        return 100 * float(self.word["step"]) / max(1, int(self.word["steps"]))
+
+    @property
+    def pace(self) -> str:
+        if self.rate is None:
+            return "steps per second not known yet"
+        return f"{self.rate:.0f} steps per second" if self.rate >= 10 else f"{self.rate:.1f} steps per second"
+
+    @property
+    def left(self) -> str:
+        if not self.rate:
+            return ""
+        return f"about {duration((self.word['steps'] - self.word['step']) / self.rate)} left"
+
+    @property
+    def accuracy(self) -> str:
+        value = self.word.get("accuracy")
+        return f"{value:.1f}% so far" if isinstance(value, float) else ""
+
+    @property
+    def where(self) -> str:
+        return f"process {self.word['process']} on {self.word['machine']}" if "process" in self.word else ""
+
+    @property
+    def silent(self) -> str:
+        """How long there was no word, if that is long: it may be consolidating, or be stopped."""
+        quiet = self.now - self._time
+        return f"no word for {duration(quiet)}" if self.alive and quiet > SILENT else ""
+
+    @property
+    def last(self) -> str:
+        """When it was last heard of."""
+        return moment_of(self._time)
+
+    @property
+    def _time(self) -> float:
+        return float(self.word.get("time") or self.now)
+
+
+class Pace:
+    """Measures steps per second from the words that processes leave."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._heard: dict[str, deque[tuple[float, int, Any]]] = {}
+
+    def look(self, now: float) -> list[Stand]:
+        found = words(self.folder)
+        self._heard = {name: self._heard.get(name, deque()) for name in found}
+        return [Stand(word, alive, now, self._rate(name, word)) for name, (word, alive) in found.items()]
+
+    def _rate(self, name: str, word: dict[str, Any]) -> float | None:
+        heard = self._heard[name]
+        when, step, process = float(word.get("time") or 0), int(word.get("step") or 0), word.get("process")
+        if heard and (heard[-1][2] != process or step < heard[-1][1]):  # begun anew, from the last finished task
+            heard.clear()
+        if when and (not heard or when > heard[-1][0]):
+            heard.append((when, step, process))
+        while len(heard) > 2 and heard[-1][0] - heard[0][0] > WINDOW:
+            heard.popleft()
+        if len(heard) < 2:
+            return None
+        return (heard[-1][1] - heard[0][1]) / (heard[-1][0] - heard[0][0])

@@ -1,0 +1,129 @@
+"""A store, and the locks beside it, as the parts of a page."""
+
+import time
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+
+from jinja2 import Environment
+
+from threefold.errors import ThreefoldError
+from threefold.experiments.ask import sections
+from threefold.experiments.status import time_left
+from threefold.report.evidence import Board, Evidence
+from threefold.report.html import Arranged, arrange, closing, summary
+from threefold.report.html_cell import card, inside, line
+from threefold.report.html_section import name_of, whole
+from threefold.report.svg import forgetting
+from threefold.report.words import count, duration
+from threefold.results import Record, Store
+from threefold.watch.stand import Pace
+
+PATIENCE = 10.0  # seconds to wait for a lock; the page says so and tries again
+Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+class View:
+    """What there is to see of a store. Looks again only at what has changed since the last look."""
+
+    def __init__(self, path: Path, templates: Environment) -> None:
+        self.path, self.templates = path, templates
+        self._pace = Pace(Path(f"{path}.checkpoints"))
+        self._known: dict[str, Record] = {}
+        self._stamp: Stamp | None = None
+        self._found: list[Arranged] = []
+        self._left: dict[str, str] = {}
+        self._parts: dict[str, str] = {}
+        self._folded: dict[str, Callable[[], str]] = {}
+
+    def look(self) -> dict[str, str]:
+        """The parts of the page, by name, in order."""
+        trouble, stamp = None, self._stamped()
+        if stamp != self._stamp:
+            try:
+                self._read()
+                self._stamp = stamp  # as it was before reading: what came since shows at the next look
+            except ThreefoldError as error:
+                trouble = str(error) if self.path.exists() else None
+        return {"now": self._now(trouble), **self._parts}
+
+    def unfold(self, name: str) -> str | None:
+        """What is inside a part that is folded until somebody opens it."""
+        make = self._folded.get(name)
+        return make() if make else None
+
+    def _stamped(self) -> Stamp:
+        """Which file the store is, how long, and when it was last written; the same of its write-ahead log."""
+        stats = []
+        for path in (self.path, Path(f"{self.path}-wal")):
+            try:
+                found = path.stat()
+                stats.append((found.st_ino, found.st_mtime_ns, found.st_size))
+            except OSError:
+                stats.append((0, 0, 0))
+        return tuple(stats)
+
+    def _read(self) -> None:
+        with _ReadOnce(self.path, self._known) as store:
+            self._found = arrange(sections(store))
+            lefts = {each.section.name: time_left(store, each.section) for each in self._found if each.section.left}
+        self._left = {
+            name: f"about {duration(rest.total_seconds())}" if rest else "time not known yet"
+            for name, rest in lefts.items()
+        }
+        self._folded = {}
+        self._parts = {"summary": summary(self._found)} if self._found else {}
+        for each in self._found:
+            self._parts[each.name] = whole(each.section, each.boards, each.charts, self._cell, self._curves)
+        if self._found:
+            self._parts["closing"] = closing([each.section for each in self._found])
+
+    def _cell(self, found: Evidence, name: str) -> str:
+        """A cell of a table: its line now, the rest when it is opened."""
+        self._folded[name] = lambda: inside(found, name)
+        return _folded(name, line(found), f'<div class="cell later" id="{name}"></div>')
+
+    def _curves(self, board: Board) -> str:
+        """Forgetting curves of the whole table."""
+        name, shown = name_of(board, "forgetting"), [e for e in board.cells if e.learned]
+        self._folded[name] = lambda: "".join(
+            card(f"{e.row}, {e.column}", forgetting(e.result.initial, e.result.matrix)) for e in shown
+        )
+        if not shown:
+            return ""
+        return _folded(name, "<b>Forgetting curves</b> of every cell", f'<div class="cards later" id="{name}"></div>')
+
+    def _now(self, trouble: str | None) -> str:
+        stands = self._pace.look(time.time())
+        left = [(each.section, self._left[each.section.name]) for each in self._found if each.section.left]
+        done = sum(len(result.records) for each in self._found for result in each.section.results)
+        return self.templates.get_template("now.html").render(
+            trouble=trouble,
+            running=[stand for stand in stands if stand.alive],
+            killed=[stand for stand in stands if not stand.alive] if left else [],
+            left=left,
+            done=done,
+            exists=self.path.exists(),
+            store=self.path,
+            count=count,
+        )
+
+
+def _folded(name: str, line: str, body: str) -> str:
+    opening = f'<details id="{escape(name)}-folded" data-from="unfold/{escape(name)}">'
+    return f"{opening}<summary>{line}</summary>{body}</details>"
+
+
+class _ReadOnce(Store):
+    """A store opened for reading that reads each run once in all: a row that is there never changes."""
+
+    def __init__(self, path: Path, known: dict[str, Record]) -> None:
+        super().__init__(path, readonly=True, patience=PATIENCE)
+        self._known = known
+        for key in set(known) - self.has(known):  # another file has taken its place
+            del known[key]
+
+    def get(self, key: str) -> Record | None:
+        if key not in self._known and (record := super().get(key)):
+            self._known[key] = record
+        return self._known.get(key)

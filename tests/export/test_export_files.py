@@ -1,0 +1,240 @@
+"""Exports, read back by the tools they are for and compared with the store."""
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_sections import a_cell, a_result, protocol
+from pyarrow import parquet
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_lab import Ended, contents
+
+import threefold.export
+from threefold.cli import main
+from threefold.results import Record, Store
+
+KINDS = ("csv", "npz", "parquet")
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Record]:
+    """Five tasks and ten, dreams, hyperparameters, and a seed that diverged."""
+    results = [
+        a_result(a_cell(protocol(), "class", "dgr"), 90.0, seeds=2),
+        a_result(a_cell(protocol(), "task", "ewc:strength=100"), 98.0, seeds=3, diverged=[2]),
+        a_result(a_cell(protocol("permuted-mnist"), "domain", "none"), 70.0, seeds=1),
+    ]
+    return [record for result in results for record in result.records]
+
+
+@pytest.fixture(scope="module")
+def store(runs: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("store") / "some.db"
+    with Store(path) as opened:
+        opened.add(runs)
+    return path
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    def call(*words: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["threefold", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+def same(ours: float, theirs: object) -> bool:
+    return theirs in (None, "") if math.isnan(ours) else float(str(theirs)) == ours
+
+
+def test_csv_has_every_accuracy(cli: Callable[..., Ended], store: Path, runs: list[Record], tmp_path: Path) -> None:
+    file = tmp_path / "runs.csv"
+    assert cli("export", "csv", file, "--store", store) == Ended(0, f"{file}: 6 runs.\n", "")
+    with file.open(newline="", encoding="utf-8") as opened:
+        rows = list(csv.DictReader(opened))
+    assert len(rows) == sum(len(run.initial) * (len(run.initial) + 1) for run in runs)
+    by_place = {(row["key"], int(row["after_tasks"]), int(row["task"])): row for row in rows}
+    for run in runs:
+        for after, accuracies in enumerate((run.initial, *run.matrix)):
+            for task, accuracy in enumerate(accuracies, start=1):
+                row = by_place[run.key, after, task]
+                assert same(accuracy, row["accuracy"])
+                assert json.loads(row["spec"]) == run.spec
+                assert (row["method"], row["scenario"]) == (run.spec["method"]["name"], run.spec["scenario"]["name"])
+                assert (int(row["seed"]), float(row["lr"])) == (run.spec["seed"], run.spec["training"]["lr"])
+                assert all(same(value, row[name]) for name, value in run.metrics.items())
+
+
+def test_npz_needs_no_pickle(cli: Callable[..., Ended], store: Path, runs: list[Record], tmp_path: Path) -> None:
+    file = tmp_path / "runs"  # as it was called: NumPy would add .npz
+    assert cli("export", "npz", file, "--store", store).status == 0
+    with np.load(file, allow_pickle=False) as archive:
+        found = {name: archive[name] for name in archive.files}
+    assert found["matrix"].shape == (6, 10, 10)
+    for place, run in enumerate(runs):
+        tasks = found["tasks"][place]
+        assert tasks == len(run.initial)
+        assert np.array_equal(found["matrix"][place, :tasks, :tasks], np.array(run.matrix), equal_nan=True)
+        assert np.array_equal(found["initial"][place, :tasks], run.initial)
+        assert np.isnan(found["matrix"][place, tasks:]).all()
+        assert json.loads(str(found["spec"][place])) == run.spec
+        assert (found["key"][place], found["seed"][place]) == (run.key, run.spec["seed"])
+        for name, value in run.metrics.items():
+            assert np.array_equal(found[f"metric_{name}"][place], value, equal_nan=True)
+
+
+def test_parquet_has_a_row_for_each_run(
+    cli: Callable[..., Ended], store: Path, runs: list[Record], tmp_path: Path
+) -> None:
+    file = tmp_path / "runs.parquet"
+    assert cli("export", "parquet", file, "--store", store).status == 0
+    rows = parquet.read_table(file).to_pylist()
+    assert [row["key"] for row in rows] == [run.key for run in runs]
+    for row, run in zip(rows, runs, strict=True):
+        assert np.array_equal(row["matrix"], np.array(run.matrix), equal_nan=True)
+        assert row["initial"] == list(run.initial)
+        assert json.loads(row["spec"]) == run.spec
+        assert (row["seed"], row["status"], row["diverged_at"]) == (run.spec["seed"], run.status, run.diverged_at)
+        assert all(same(value, row[name]) for name, value in run.metrics.items())
+
+
+def test_tensorboard_shows_the_curves(
+    cli: Callable[..., Ended], store: Path, runs: list[Record], tmp_path: Path
+) -> None:
+    folder = tmp_path / "new" / "board"
+    ended = cli("export", "tensorboard", folder, "--store", store)
+    assert ended == Ended(0, f"{folder}: 6 runs written, 0 were there already.\n", "")
+    found = {path.parent.name[-8:]: path.parent for path in folder.rglob("events*")}
+    assert len(found) == 6
+    for run in runs:
+        board = EventAccumulator(str(found[run.key[:8]]), size_guidance={"scalars": 0, "images": 0, "tensors": 0})
+        board.Reload()
+        for task in range(len(run.initial)):
+            measured = enumerate((run.initial[task], *(row[task] for row in run.matrix)))
+            ours = {after: np.float32(value) for after, value in measured if not math.isnan(value)}
+            assert {e.step: np.float32(e.value) for e in board.Scalars(f"accuracy/task {task + 1}")} == ours
+        for name, value in run.metrics.items():
+            if not math.isnan(value):
+                assert [np.float32(e.value) for e in board.Scalars(f"metric/{name}")] == [np.float32(value)]
+        (spec,) = board.Tensors("spec/text_summary")
+        assert json.loads(spec.tensor_proto.string_val[0]) == run.spec
+        (matrix,) = board.Tensors("accuracy matrix/text_summary")
+        assert repr(run.initial[0]) in matrix.tensor_proto.string_val[0].decode()
+        assert len(board.Images("dreams") if "dreams" in board.Tags()["images"] else []) == 5 * bool(run.keepsakes)
+        assert "_hparams_/session_start_info" in board.summary_metadata
+
+
+def test_tensorboard_adds_what_is_new(store: Path, runs: list[Record], tmp_path: Path) -> None:
+    folder = tmp_path / "board"
+    assert threefold.export.to_tensorboard(runs[:2], folder) == 2
+    (folder / "mine.txt").write_text("stays")
+    before = contents(folder)
+    assert threefold.export.to_tensorboard(runs, folder) == 4
+    after = contents(folder)
+    assert before.items() <= after.items()
+    assert threefold.export.to_tensorboard(runs, folder) == 0
+    assert contents(folder) == after
+    assert [path.name for path in tmp_path.iterdir()] == ["board"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_is_replaced_whole_or_not_at_all(
+    kind: str, store: Path, runs: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "runs"
+    file.write_text("before")
+
+    def fails(runs: object, part: Path) -> None:
+        part.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threefold.export, "FILES", {kind: fails})
+        with pytest.raises(threefold.ThreefoldError, match=r"'.*runs' cannot be written \(No space left on device\)"):
+            threefold.export.to_file(kind, runs, file)
+    assert contents(tmp_path) == {"runs": b"before"}
+    threefold.export.to_file(kind, runs, file)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert file.read_bytes() != b"before"
+
+
+def test_half_a_board_leaves_nothing(runs: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from threefold.export import tensorboard
+
+    write, written = tensorboard.write, []
+
+    def fails(run: Record, folder: Path) -> None:
+        if len(written) == 2:
+            raise OSError(28, "No space left on device")
+        written.append(folder)
+        write(run, folder)
+
+    monkeypatch.setattr(tensorboard, "write", fails)
+    with pytest.raises(threefold.ThreefoldError, match="No space left"):
+        threefold.export.to_tensorboard(runs, tmp_path / "board")
+    assert len(written) == 2
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("csv", "."), "'.' is a folder; right would be a file."),
+        (("npz", "/dev/null"), "'/dev/null' is a device or pipe; right would be a file, which is written whole."),
+        (("parquet", "none/such"), "'none/such' cannot be written (No such file or directory); right would be a place"),
+        (("tensorboard", "file"), "'file' is a file; right would be a folder, or a name that is not in use."),
+        (("csv",), "file is missing; right would be: File to write"),
+        (("cvs", "x"), "command 'cvs' is not known; did you mean 'csv'?"),
+    ],
+)
+def test_a_bad_place_is_one_sentence(
+    cli: Callable[..., Ended],
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    sentence: str,
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    ended = cli("export", *words, *(["--store", store] if len(words) > 1 and words[0] != "cvs" else []))
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith(f"threefold: {sentence}")
+    assert ended.err.count("\n") == 1
+    assert contents(tmp_path) == {"file": b""}
+
+
+def test_a_store_without_runs_makes_no_file(cli: Callable[..., Ended], tmp_path: Path) -> None:
+    Store(tmp_path / "empty.db").close()
+    ended = cli("export", "csv", tmp_path / "out.csv", "--store", tmp_path / "empty.db")
+    assert ended.status == 2
+    assert "holds no runs" in ended.err
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize(("kind", "module"), [("tensorboard", "tensorboard"), ("parquet", "pyarrow")])
+def test_a_missing_extra_is_named(
+    cli: Callable[..., Ended],
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    module: str,
+) -> None:
+    monkeypatch.setattr("threefold.extras.find_spec", lambda name: None if name == module else True)
+    ended = cli("export", kind, tmp_path / "out", "--store", store)
+    assert ended.status == 2
+    assert ended.err == (
+        f"threefold: export {kind} needs {module}, which is not installed; right would be: pip install"
+        f" 'threefold[{kind}]'\n"
+    )
+    assert contents(tmp_path) == {}

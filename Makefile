@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: run test clean
+.PHONY: run test docs clean
 
 run: $(INSTALLED)
 	$(BIN)/threefold reproduce table4 --quick --device cpu
@@ -24,6 +24,10 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
+
+# what the pages say about results, from the stored rows
+docs: $(INSTALLED)
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf .venv

@@ -8,10 +8,11 @@ from threefold.report.document import Block, Heading, Items, Table, Text, docume
 
 
 def render(sections: Sequence[Section]) -> str:
-    return "\n\n".join(_block(block) for block in document(sections)) + "\n"
+    return "\n\n".join(block(each) for each in document(sections)) + "\n"
 
 
-def _block(block: Block) -> str:
+def block(block: Block) -> str:
+    """One heading, paragraph, list or table."""
     match block:
         case Heading():
             return f"{'#' * block.level} {escape(block.text)}"

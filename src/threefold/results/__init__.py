@@ -14,6 +14,7 @@ from threefold.results.metrics import (
 )
 from threefold.results.published import Outcome, Published, Verdict, lookup, published_cells, verdict
 from threefold.results.record import Record, pack, run_key, unpack, utc_now
+from threefold.results.rows import Rows, is_rows, write_rows
 from threefold.results.statistics import (
     Comparison,
     Difference,
@@ -35,6 +36,7 @@ __all__ = [
     "Outcome",
     "Published",
     "Record",
+    "Rows",
     "Store",
     "Summary",
     "Verdict",
@@ -44,6 +46,7 @@ __all__ = [
     "forgetting",
     "forward_transfer",
     "holm",
+    "is_rows",
     "learning_accuracy",
     "lookup",
     "mean_sem",
@@ -58,4 +61,5 @@ __all__ = [
     "utc_now",
     "verdict",
     "welch",
+    "write_rows",
 ]

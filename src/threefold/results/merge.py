@@ -1,12 +1,14 @@
 """Results gathered on several machines, in one store."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 from threefold.errors import ThreefoldError
 from threefold.results.record import Record, run_key
+from threefold.results.rows import Rows, is_rows
 from threefold.results.store import Store
 
 MEASURED = ("status", "diverged_at", "initial", "matrix", "metrics")
@@ -19,16 +21,16 @@ class Merged:
 
 
 def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str]]) -> Merged:
-    """Add every run of the sources to the destination, all of them or none. Merging again changes nothing.
+    """Add every run of the sources (stores, or files of rows) to the destination, all of them or none.
 
-    Two rows with the same key but different results are refused, both shown: one of them is wrong, or was computed
-    by other code. Where and when a run was computed is no part of its result.
+    Merging again changes nothing. Two rows with the same key but different results are refused, both shown: one of
+    them is wrong, or was computed by other code. Where and when a run was computed is no part of its result.
     """
     found: dict[str, tuple[Record, str]] = {}
     asked: list[tuple[str, dict[str, Any]]] = []
     present = 0
     for source in sources:
-        with Store(source, readonly=True) as other:
+        with nullcontext(Rows(source)) if is_rows(source) else Store(source, readonly=True) as other:
             asked += other.experiments().items()
             for record in other.all():
                 known = found.setdefault(record.key, (record, str(source)))

@@ -1,0 +1,104 @@
+"""A store written as a small text file and read back."""
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import pytest
+from sample_runs import a_diverged_run, a_run
+
+from threefold.errors import ThreefoldError
+from threefold.results import Record, Rows, Store, is_rows, measure, merge, write_rows
+
+NAMES = ["paper.jsonl", "paper.jsonl.gz"]
+
+
+def filled(path: Path) -> list[Record]:
+    """A store with runs of two methods, one of them diverged, and something that was asked for."""
+    runs = [a_run(seed, method=method) for method in ("none", "ewc") for seed in (1, 2, 30)] + [a_diverged_run(7)]
+    runs = [Record(**vars(run) | {"metrics": measure(run.initial, run.matrix)}) for run in runs]
+    with Store(path) as store:
+        store.add(runs)
+        store.remember("mine", {"title": "Mine", "cells": [], "refused": [], "notes": {}})
+    return runs
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_comes_back(tmp_path: Path, name: str) -> None:
+    runs = filled(tmp_path / "a.db")
+    with Store(tmp_path / "a.db", readonly=True) as store:
+        assert write_rows(store, tmp_path / name) == len(runs)
+    rows = Rows(tmp_path / name)
+    assert sorted(rows.all(), key=lambda run: run.key) == sorted(runs, key=lambda run: run.key)
+    assert rows.experiments() == {"mine": {"title": "Mine", "cells": [], "refused": [], "notes": {}}}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_merge_like_a_store_and_agree_with_it(tmp_path: Path, name: str) -> None:
+    runs = filled(tmp_path / "a.db")
+    with Store(tmp_path / "a.db", readonly=True) as store:
+        write_rows(store, tmp_path / name)
+    first = merge(tmp_path / "b.db", [tmp_path / name])
+    assert (first.added, first.present) == (len(runs), 0)
+    again = merge(tmp_path / "b.db", [tmp_path / "a.db", tmp_path / name])  # no conflict: the numbers are the same
+    assert again.added == 0
+    with Store(tmp_path / "b.db", readonly=True) as store:
+        assert {run.key for run in store.all()} == {run.key for run in runs}
+
+
+def test_the_same_store_gives_the_same_bytes(tmp_path: Path) -> None:
+    filled(tmp_path / "a.db")
+    for name in ("one.jsonl.gz", "two.jsonl.gz"):
+        with Store(tmp_path / "a.db", readonly=True) as store:
+            write_rows(store, tmp_path / name)
+    assert (tmp_path / "one.jsonl.gz").read_bytes() == (tmp_path / "two.jsonl.gz").read_bytes()
+
+
+def test_what_methods_kept_is_left_out_and_a_nan_is_a_nan(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as store:
+        store.add([a_run(1, keepsakes={"dreams": {"shape": [1], "bytes": "eJxjAAAAAQAB"}}), a_diverged_run(7)])
+        write_rows(store, tmp_path / "a.jsonl")
+    text = (tmp_path / "a.jsonl").read_text()
+    assert "dreams" not in text
+    assert "NaN" not in text
+    diverged = next(run for run in Rows(tmp_path / "a.jsonl").all() if run.status == "diverged")
+    assert math.isnan(diverged.matrix[2][0])
+    assert math.isnan(diverged.metrics["average_accuracy"])
+
+
+DAMAGE = {
+    "cut": lambda content: content[: len(content) // 2],
+    "another file": lambda content: b"seed,accuracy\n1,99.0\n",
+    "empty": lambda content: b"",
+    "not JSON": lambda content: gzip.compress(b"{\n"),
+    "another format": lambda content: gzip.compress(json.dumps({"format": "rows 9", "experiments": {}}).encode()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_file_that_is_damaged_or_something_else_is_told_and_nothing_is_merged(tmp_path, damage) -> None:
+    filled(tmp_path / "a.db")
+    path = tmp_path / "a.jsonl.gz"
+    with Store(tmp_path / "a.db", readonly=True) as store:
+        write_rows(store, path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ThreefoldError, match=r"rows '.*a\.jsonl\.gz'.*right would be"):
+        merge(tmp_path / "b.db", [path])
+    assert not (tmp_path / "b.db").exists()
+
+
+def test_a_folder_that_is_not_there_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    filled(tmp_path / "a.db")
+    with (
+        Store(tmp_path / "a.db", readonly=True) as store,
+        pytest.raises(ThreefoldError, match=r"rows '.*' cannot be written"),
+    ):
+        write_rows(store, tmp_path / "nowhere" / "a.jsonl")
+    assert {path.name.split("-")[0] for path in tmp_path.iterdir()} == {"a.db"}
+
+
+def test_rows_are_known_by_their_name() -> None:
+    assert is_rows("a/paper.jsonl")
+    assert is_rows(Path("paper.jsonl.gz"))
+    assert not is_rows("paper.db")

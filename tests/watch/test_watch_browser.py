@@ -21,16 +21,21 @@ from watch_lab import PATIENCE, keep, watching
 from threefold.results import Store
 
 PROGRAM = Path(sys.executable).parent / "threefold"
-SPEC = """
-title = "Tiny"
-protocol = "split"
-data = "tiny.npz"
-tasks = 3
-seeds = 2
-scenarios = ["class"]
-training = { iters = 600, hidden = 8, batch = 16 }
-methods = [{ method = "none" }, { method = "dgr" }, { method = "dgr-distill" }, { method = "xdg" }]
+COMMANDS = """
+import sys
+from threefold.cli import main
+
+for words in {commands}:
+    sys.argv = ["threefold", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, ended
 """
+RUN = ["run", "split", "--data", "tiny.npz", "--tasks", "3", "--hidden", "8", "--batch", "16", "--seeds", "2"]
+RUN += ["--device", "cpu", "--store", "live.db", "--scenario", "class"]
+SHORT = [*RUN, "--iters", "20", "--method", "none", "--method", "ewc", "--method", "xdg"]
+ENDLESS = [*RUN, "--iters", "20000", "--method", "dgr"]
 expect.set_options(timeout=1000 * PATIENCE)
 
 
@@ -59,10 +64,10 @@ def visiting(chromium: Browser, address: str, **settings: object) -> Iterator[Pa
 
 
 @contextmanager
-def threefold(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
+def started(folder: Path, *words: object) -> Iterator["subprocess.Popen[str]"]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([PROGRAM, *words], cwd=folder, env=environment, **pipes)  # type: ignore[call-overload]
+    process = subprocess.Popen(words, cwd=folder, env=environment, **pipes)  # type: ignore[call-overload]
     try:
         yield process
     finally:
@@ -72,31 +77,31 @@ def threefold(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
 
 def test_a_run_starts_the_table_fills_a_cell_opens_and_the_run_is_killed(chromium: Browser, tmp_path: Path) -> None:
     write_npz(tmp_path / "tiny.npz", classes=6)
-    (tmp_path / "tiny.toml").write_text(SPEC)
-    command = ["experiment", "tiny.toml", "--device", "cpu", "--store", "live.db"]
+    script = COMMANDS.format(commands=[SHORT, ENDLESS])  # in one process, which takes seconds to start
     with watching(tmp_path / "live.db") as address, visiting(chromium, address) as page:
         now, running = page.locator("#now"), page.locator(".stand:not(.killed)")
         expect(now).to_contain_text("There is no store")
-        with threefold(tmp_path, *command) as process:
-            expect(page.locator("h2", has_text="Tiny")).to_be_visible()
-            expect(page.locator(".board .dash")).to_have_count(4)  # three cells to come, and one that cannot
-            expect(running).to_contain_text("split-tiny Class-IL none ×2")
-            expect(page.locator("a.ours")).to_have_count(1)
-            page.locator("a.ours").click()
+        with started(tmp_path, sys.executable, "-c", script) as process:
+            expect(page.locator("h2", has_text="split-tiny, 20 iterations")).to_be_visible()
+            expect(page.locator("a.ours")).to_have_count(2)
+            expect(page.locator("a.dash")).to_have_text("–")
+            page.locator("a.ours").first.click()
             cell = page.locator(".cell", has_text="Accuracy of each seed")
             expect(cell.locator("svg")).to_have_count(3)
             cell.locator("summary", has_text="Spec").click()
-            expect(cell.locator("pre")).to_contain_text('"iters": 600')
-            expect(cell).to_contain_text("Made again by threefold experiment tiny.toml --device cpu")
-            expect(running).to_contain_text("dgr")
-            expect(running).to_contain_text(re.compile(r"task \d of 3"))
+            expect(cell.locator("pre")).to_contain_text('"iters": 20')
+            expect(cell).to_contain_text(f"Made again by threefold {' '.join(SHORT)}")
+            expect(page.locator("h2", has_text="split-tiny, 20000 iterations")).to_be_visible()
+            expect(page.locator("span.dash")).to_have_text("…")
+            expect(running).to_contain_text("split-tiny Class-IL dgr ×2")
+            expect(running).to_contain_text("task 1 of 3")
             expect(running).to_contain_text(re.compile(r"[\d.]+ steps per second\s*about .* left"))
             process.send_signal(signal.SIGKILL)
             killed = page.locator(".stand.killed")
-            expect(killed).to_contain_text(re.compile(r"✗ Killed in task \d of 3, after \d+% of the steps"))
+            expect(killed).to_contain_text(re.compile(r"✗ Killed in task 1 of 3, after \d+% of the steps"))
             expect(killed).to_contain_text(f"process {process.pid} on")
         expect(now).to_contain_text("Nothing is running.")
-        expect(now).to_contain_text("threefold experiment tiny.toml --device cpu")
+        expect(now).to_contain_text(f"2 runs left, time not known yet. threefold {' '.join(ENDLESS)}")
         expect(cell.locator("pre")).to_be_visible()  # what the reader opened stays open
 
 
@@ -158,7 +163,7 @@ def test_when_the_watcher_is_gone_the_page_says_so(chromium: Browser, store: Pat
 
 
 def test_the_command_tells_its_address_and_ends_while_somebody_watches(store: Path) -> None:
-    with threefold(store.parent, "watch", "--store", store.name, "--port", "0") as process:
+    with started(store.parent, PROGRAM, "watch", "--store", store.name, "--port", "0") as process:
         assert process.stdout is not None
         said = process.stdout.readline()
         found = re.fullmatch(r"some\.db: (http://127\.0\.0\.1:\d+/) until you press Ctrl-C\n", said)

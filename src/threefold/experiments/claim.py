@@ -98,7 +98,16 @@ def words(folder: Path) -> dict[str, tuple[dict[str, Any], bool]]:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except OSError:
                     alive = True
-                found[path.stem] = json.loads(file.read() or "{}"), alive
-        except (FileNotFoundError, json.JSONDecodeError):
+                found[path.stem] = _word(file.read()), alive
+        except FileNotFoundError:
             continue
     return found
+
+
+def _word(text: str) -> dict[str, Any]:
+    """What was said; nothing if it is just being written."""
+    try:
+        word = json.loads(text)
+    except json.JSONDecodeError:
+        return {}
+    return word if isinstance(word, dict) else {}

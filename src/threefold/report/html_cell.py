@@ -107,5 +107,6 @@ def _again(found: Evidence, name: str) -> str:
     """All that determines the runs, and the command that trains them."""
     command = found.command
     told = f"<p><small>Made again by</small> <code>{escape(command)}</code></p>" if command else ""
-    spec = json.dumps(found.cell.spec() | {"seeds": found.result.seeds}, ensure_ascii=False, indent=2)
+    spec = json.dumps(found.cell.spec(), ensure_ascii=False, indent=2).removesuffix("\n}")
+    spec += f',\n  "seeds": {json.dumps(found.result.seeds)}\n}}'  # on one line
     return f'{told}<details id="{name}-spec"><summary>Spec</summary><pre>{escape(spec)}</pre></details>'

@@ -75,12 +75,14 @@ class Pace:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._last: dict[str, dict[str, Any]] = {}
         self._heard: dict[str, deque[tuple[float, int, Any]]] = {}
 
     def look(self, now: float) -> list[Stand]:
         found = words(self.folder)
+        self._last = {name: word or self._last.get(name, {}) for name, (word, _) in found.items()}
         self._heard = {name: self._heard.get(name, deque()) for name in found}
-        return [Stand(word, alive, now, self._rate(name, word)) for name, (word, alive) in found.items()]
+        return [Stand(word, found[name][1], now, self._rate(name, word)) for name, word in self._last.items()]
 
     def _rate(self, name: str, word: dict[str, Any]) -> float | None:
         heard = self._heard[name]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from method_lab import PROTOCOLS, SCENARIOS, SEEDS, Lab, competing, copied, features, of, setting_of, target
 
 from threefold.engine import lockstep
-from threefold.methods import AGEM, ER, ICaRL, Method, exemplars
+from threefold.methods import AGEM, ER, ICaRL, Method
 from threefold.methods.exemplars import herd
 
 
@@ -60,15 +60,6 @@ def test_a_shorter_herd_is_the_beginning_of_a_longer_one():
     longest = herd(found, real, 12)
     for count in range(1, 12):
         assert torch.equal(herd(found, real, count), longest[:, :count])
-
-
-def test_herding_in_groups_is_herding(monkeypatch):
-    found, real = torch.rand(5, 9, 4, generator=torch.Generator().manual_seed(0)), torch.ones(5, 9, dtype=torch.bool)
-    whole = herd(found, real, 6)
-    monkeypatch.setattr(exemplars, "PRODUCTS", 2 * 9 * 9)
-    assert torch.equal(herd(found, real, 6), whole)
-    monkeypatch.setattr(exemplars, "PRODUCTS", 1)
-    assert torch.equal(herd(found, real, 6), whole)
 
 
 def test_in_float32_a_long_herd_still_follows_the_mean():

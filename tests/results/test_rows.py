@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from sample_runs import a_diverged_run, a_run
+from typer.testing import CliRunner
 
+from threefold.cli.app import app
 from threefold.errors import ThreefoldError
 from threefold.results import Record, Rows, Store, is_rows, measure, merge, write_rows
 
@@ -102,3 +104,14 @@ def test_rows_are_known_by_their_name() -> None:
     assert is_rows("a/paper.jsonl")
     assert is_rows(Path("paper.jsonl.gz"))
     assert not is_rows("paper.db")
+
+
+def test_the_command_writes_rows_and_refuses_another_name(tmp_path: Path) -> None:
+    runs = filled(tmp_path / "a.db")
+    command = CliRunner().invoke(app, ["export", "rows", str(tmp_path / "a.jsonl"), "--store", str(tmp_path / "a.db")])
+    assert command.output.strip().endswith(f"a.jsonl: {len(runs)} runs.")
+    assert len(list(Rows(tmp_path / "a.jsonl").all())) == len(runs)
+    wrong = CliRunner().invoke(app, ["export", "rows", str(tmp_path / "a.txt"), "--store", str(tmp_path / "a.db")])
+    assert isinstance(wrong.exception, ThreefoldError)
+    assert "right would be a name that ends in .jsonl" in str(wrong.exception)
+    assert not (tmp_path / "a.txt").exists()

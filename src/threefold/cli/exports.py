@@ -42,6 +42,19 @@ def parquet(file: File, store: StoreFile = Path("threefold.db")) -> None:
     _write("parquet", file, store)
 
 
+@app.command()
+def rows(file: File, store: StoreFile = Path("threefold.db")) -> None:
+    """All runs and experiments as small text, to keep beside a paper; `threefold merge` reads it like a store."""
+    from threefold.errors import ThreefoldError
+    from threefold.results import Store, is_rows, write_rows
+
+    if not is_rows(file):
+        raise ThreefoldError(f"file is '{file}'; right would be a name that ends in .jsonl or .jsonl.gz.")
+    with Store(store, readonly=True) as opened:
+        written = write_rows(opened, file)
+    typer.echo(f"{file}: {written} runs.")
+
+
 def _write(kind: str, file: Path, store: Path) -> None:
     from threefold.export import records, to_file
 

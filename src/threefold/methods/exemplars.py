@@ -31,7 +31,6 @@ from threefold.protocols import Task
 from threefold.randomness import generator
 
 Selection = Literal["herding", "random"]
-PRODUCTS = 1 << 29  # products of samples with each other that herding holds at once: 2 GB
 
 
 def herd(features: Tensor, real: Tensor, count: int) -> Tensor:
@@ -39,25 +38,19 @@ def herd(features: Tensor, real: Tensor, count: int) -> Tensor:
 
     Each choice brings the mean of the chosen closest to the mean of all: p_n minimises ‖μ − (ψ(x) + Σ ψ(p_j)) / n‖.
     With t = nμ − Σψ(p_j) that is the smallest ‖ψ(x)‖² − 2 ψ(x)·t, and ψ(x)·t changes by ψ(x)·μ − ψ(x)·ψ(p_n) from one
-    choice to the next: a row of the samples' products with each other. No sample is chosen twice.
+    choice to the next. No sample is chosen twice.
     """
-    group = max(1, PRODUCTS // features.shape[1] ** 2)
-    groups = [slice(start, start + group) for start in range(0, len(features), group)]
-    return torch.cat([_herd(features[rows], real[rows], count) for rows in groups])
-
-
-def _herd(features: Tensor, real: Tensor, count: int) -> Tensor:
     features = features * real.unsqueeze(-1)
     mean = features.sum(1) / real.sum(1, keepdim=True)
     towards = (features @ mean.unsqueeze(-1)).squeeze(-1)
-    products = features @ features.mT
     cost = torch.where(real, (features**2).sum(-1) - 2 * towards, torch.inf)
     replica = torch.arange(len(features), device=features.device)
     chosen = []
     for _ in range(count):
         pick = cost.argmin(1)
         chosen.append(pick)
-        cost = cost - 2 * (towards - products[replica, pick])
+        products = (features @ features[replica, pick].unsqueeze(-1)).squeeze(-1)
+        cost = cost - 2 * (towards - products)
         cost[replica, pick] = torch.inf
     return torch.stack(chosen, dim=1)
 

@@ -80,6 +80,7 @@ def test_any_other_text_is_an_error_and_nothing_worse(text: str) -> None:
     ("given_", "why"),
     [
         ("0", "names no seed"),
+        ("0\x1f", "names no seed"),  # a space to regular expressions, not to int
         (0, "names no seed"),
         (-3, "names no seed"),
         ([], "names no seed"),

@@ -13,7 +13,8 @@ MOST = 10_000  # seeds at once; a slip of the finger must not fill the memory
 def parse_seeds(given: str | int | Iterable[int]) -> tuple[int, ...]:
     """`20` means seeds 1 to 20, `3-7` a range, `1,5,9` a list; lists may hold ranges."""
     if isinstance(given, str):
-        seeds = _count(given, int(given)) if re.fullmatch(r"\s*[0-9]{1,18}\s*", given) else _listed(given)
+        number = re.fullmatch(r"\s*([0-9]{1,18})\s*", given)
+        seeds = _count(given, int(number[1])) if number else _listed(given)
     elif isinstance(given, int):
         seeds = _count(given, given)
     else:

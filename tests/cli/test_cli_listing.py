@@ -12,8 +12,8 @@ import pytest
 from tiny_lab import Ended
 
 import threefold
+from threefold import bench
 from threefold.cli import app, run
-from threefold.experiments import bench
 from threefold.methods import METHODS, Part, hyper
 from threefold.methods.part import Setting
 from threefold.methods.registry import Entry
@@ -172,15 +172,15 @@ def test_bench_shows_ratios(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (device, rounds) == ("cpu", 3)
         yield bench.Timing("split", 20, cohort=6.0, alone=24.0, products=5.0)
 
-    def costs(device: str, rounds: int) -> Iterator[bench.Cost]:
+    def costs(device: str, kind: object, rounds: int) -> Iterator[bench.Cost]:
         assert (device, rounds) == ("cpu", 3)
-        yield bench.Cost("dgr", "Class-IL", step=15.0, none=6.0)
+        yield bench.Cost("dgr", "Class-IL", step=15.0, none=6.0, floor=bench.Floor(products=4.0, memory=5.0))
 
     monkeypatch.setattr(bench, "bench", measured)
     monkeypatch.setattr(bench, "bench_methods", costs)
     shown = words_of(cli("bench", "--device", "cpu", "--rounds", "3"))
     assert "split 20 6.00 24.00 5.00 0.25 1.20" in shown
-    assert "dgr Class-IL 15.00 2.50" in shown
+    assert "dgr Class-IL 15.00 2.50 4.00 5.00 3.00" in shown
 
 
 def test_the_app_is_what_the_entry_point_runs() -> None:

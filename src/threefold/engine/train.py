@@ -74,7 +74,7 @@ def train(
     material = Material(protocol, outputs, seeds, training.batch, device)
     inputs = material.train_x.shape[1]
     setting = Setting(outputs, inputs, training.hidden, training.batch, protocol.data.in_unit_interval)
-    with torch.no_grad(), _precision(training.precision), ThreadPoolExecutor(1) as writer:
+    with torch.no_grad(), precise(training.precision), ThreadPoolExecutor(1) as writer:
         writing: Future[None] | None = None
         stack = Lockstep(methods, seeds, setting, material, lr, device)
         steps = steps_for(stack)
@@ -153,7 +153,7 @@ def _timed(outcome: Outcome, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _precision(precision: str) -> Iterator[None]:
+def precise(precision: str) -> Iterator[None]:
     """TF32 products are the caller's explicit choice, whatever the process had set before."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")

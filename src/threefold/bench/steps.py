@@ -3,9 +3,7 @@
 All are measured in one process, in turns, on the same shapes, batches and data; what is reported are medians.
 """
 
-import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -13,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from threefold.bench.floor import Floor, Rates, floor_of, rates
+from threefold.bench.timing import medians
 from threefold.data import Dataset
 from threefold.engine.draws import Draws
 from threefold.engine.lockstep import Lockstep
@@ -26,7 +26,6 @@ from threefold.randomness import generator
 from threefold.scenarios import SCENARIOS, Outputs
 
 MANY = 1000  # steps drawn for a measurement
-WARM_UP = 3
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,13 @@ class Timing:
 
 @dataclass(frozen=True)
 class Cost:
-    """Milliseconds per training step of all replicas with a method, beside None's."""
+    """Milliseconds per training step of all replicas with a method, beside None's and beside its floor."""
 
     method: str
     scenario: str
     step: float
     none: float
+    floor: Floor
 
 
 def bench(device: str, replicas: Sequence[int] = (1, 4, 20), rounds: int = 9) -> Iterator[Timing]:
@@ -58,19 +58,20 @@ def bench(device: str, replicas: Sequence[int] = (1, 4, 20), rounds: int = 9) ->
             yield _compare(kind(data), number, torch.device(device), rounds)
 
 
-def bench_methods(device: str, replicas: int = 20, rounds: int = 9) -> Iterator[Cost]:
-    """A step on the second task of split MNIST, with every method: in Class-IL, or where else it can be used."""
+def bench_methods(device: str, kind: type[Protocol] = Split, replicas: int = 20, rounds: int = 9) -> Iterator[Cost]:
+    """A step on the second task, with every method: in Class-IL, or where else it can be used."""
     where = torch.device(device)
-    protocol = Split(stand_in(4_000))  # what a step costs does not depend on how much data there are
+    protocol = kind(stand_in(4_000))  # what a step costs does not depend on how much data there are
     with torch.no_grad():
-        none = {name: _second_task(protocol, Method(), name, replicas, where) for name in ("class", "task")}
+        best = rates(where)
+        none = {name: second_task(protocol, Method(), name, replicas, where, best)[0] for name in ("class", "task")}
         for entry in METHODS.values():
             method = Method(entry.part(**SMALL.get(entry.name, {}))) if entry.part else Method()
             scenario = next(name for name in none if not method.refuse(_setting(protocol, name)))
             method = resolve(method, protocol.name, scenario)
-            functions = {"step": _second_task(protocol, method, scenario, replicas, where), "none": none[scenario]}
-            times = medians(functions, rounds, where)
-            yield Cost(entry.name, SCENARIOS[scenario].title, times["step"], times["none"])
+            step, least = second_task(protocol, method, scenario, replicas, where, best)
+            times = medians({"step": step, "none": none[scenario]}, rounds, where)
+            yield Cost(entry.name, SCENARIOS[scenario].title, times["step"], times["none"], least)
 
 
 SMALL = {name: {"budget": 100} for name in ("icarl", "er", "a-gem")}  # herding takes long, and is not in the step
@@ -96,53 +97,33 @@ def _stack(protocol: Protocol, method: Method, scenario: str, replicas: int, dev
     return Lockstep([method] * replicas, seeds, setting, material, [protocol.defaults.lr] * replicas, device)
 
 
-def _second_task(
-    protocol: Protocol, method: Method, scenario: str, replicas: int, device: torch.device
-) -> Callable[[], None]:
+def second_task(
+    protocol: Protocol, method: Method, scenario: str, replicas: int, device: torch.device, best: Rates
+) -> tuple[Callable[[], None], Floor]:
     stack = _stack(protocol, method, scenario, replicas, device)
     stack.consolidate()
     stack.reach(1)
-    return _steps(stack)[0]
+    least = floor_of(stack, best)
+    return _steps(stack, protocol.defaults.iters * protocol.tasks)[0], least
 
 
-def _steps(stack: Lockstep) -> tuple[Callable[[], None], Draws]:
-    """Takes one step after another, as training does."""
+def _steps(stack: Lockstep, ahead: int) -> tuple[Callable[[], None], Draws]:
+    """Takes one step after another, as training does with so many steps ahead."""
     steps, draws, number = steps_for(stack), Draws(stack, MANY), count()
 
     def step() -> None:
         place = next(number) % MANY
         if place == 0:
-            steps.begin(draws, ahead=0)
+            steps.begin(draws, ahead)
         steps.take(place)
 
     return step, draws
 
 
-def medians(functions: Mapping[str, Callable[[], None]], rounds: int, device: torch.device) -> dict[str, float]:
-    """Median milliseconds of each, measured in turns after warming up; on a GPU over several calls at a time."""
-    taken: dict[str, list[float]] = {name: [] for name in functions}
-    calls = 20 if device.type == "cuda" else 1
-    for turn in range(-WARM_UP, rounds):
-        for name, function in functions.items():
-            wait(device)
-            start = time.perf_counter()
-            for _ in range(calls):
-                function()
-            wait(device)
-            if turn >= 0:
-                taken[name].append(1e3 * (time.perf_counter() - start) / calls)
-    return {name: statistics.median(times) for name, times in taken.items()}
-
-
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def _compare(protocol: Protocol, replicas: int, device: torch.device, rounds: int) -> Timing:
     with torch.no_grad():
         stack = _stack(protocol, Method(), "class", replicas, device)
-        step, draws = _steps(stack)
+        step, draws = _steps(stack, ahead=0)  # as it is on the first task: captured, not compiled
         alone, bare = _one_after_the_other(stack, draws), products(stack)
         times = medians({"cohort": step, "alone": alone, "products": bare}, rounds, device)
     return Timing(protocol.name, replicas, times["cohort"], times["alone"], times["products"])

@@ -270,6 +270,12 @@ class Lockstep:
         """Every tensor that a step reads or writes, its draws aside."""
         return tree_leaves((self.params, self.memory, self.now, self._numbers))
 
+    def take_over(self, other: "Lockstep", which: Tensor) -> None:
+        """Stand where another stack stands: each replica takes the networks of one of its replicas."""
+        self.reach(other.task)
+        for mine, theirs in zip(tree_leaves(self.params), tree_leaves(other.params), strict=True):
+            torch.index_select(theirs, 0, which, out=mine)
+
     # checkpoints
 
     def state(self) -> dict[str, Any]:

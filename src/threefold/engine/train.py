@@ -71,40 +71,52 @@ def train(
     """Train replica i with `methods[i]`, `seeds[i]` and `lr[i]`; the methods differ in numbers at most."""
     device = torch.device(training.device)
     outputs = Outputs(scenario, protocol.tasks, protocol.classes_per_task)
-    material = Material(protocol, outputs, seeds, training.batch, device)
-    inputs = material.train_x.shape[1]
-    setting = Setting(outputs, inputs, training.hidden, training.batch, protocol.data.in_unit_interval)
+
+    def stacked(methods: Sequence[Method], seeds: Sequence[int], lr: Sequence[float]) -> Lockstep:
+        material = Material(protocol, outputs, seeds, training.batch, device)
+        inputs = material.train_x.shape[1]
+        setting = Setting(outputs, inputs, training.hidden, training.batch, protocol.data.in_unit_interval)
+        return Lockstep(methods, seeds, setting, material, lr, device)
+
     with torch.no_grad(), precise(training.precision), ThreadPoolExecutor(1) as writer:
         writing: Future[None] | None = None
-        stack = Lockstep(methods, seeds, setting, material, lr, device)
+        judged = stacked(methods, seeds, lr)
+        shared = _shared(methods, seeds, lr)
+        own = list(dict.fromkeys(shared))
+        stack = stacked([Method()] * len(own), *zip(*own, strict=True)) if shared else judged
+        which = torch.tensor([own.index(pair) for pair in shared], device=device)
         steps = steps_for(stack)
         saved = checkpoint.load(device) if checkpoint else None
         if saved:
             stack.restore(saved["stack"])
+            judged.memory = saved.get("judged", stack.memory)
             outcome = Outcome(**tree_map_only(Tensor, Tensor.cpu, saved["outcome"]))
         else:
             empty = torch.full((len(seeds), outputs.tasks, outputs.tasks), torch.nan, dtype=torch.float64)
             outcome = Outcome(torch.empty(0), empty, [None] * len(seeds))
             with _timed(outcome, "evaluate"):
-                outcome.initial = accuracies(stack, 0)
+                outcome.initial = accuracies(judged, 0)
         for task in range(saved["finished"] if saved else 0, outputs.tasks):
             stack.reach(task)
             with _timed(outcome, "train"):
                 _train_task(stack, steps, task, training, outcome, report)
                 _wait(device)
             with _timed(outcome, "consolidate"):
-                stack.consolidate()
-                outcome.keepsakes.append(stack.keepsakes())
+                if shared:
+                    judged.take_over(stack, which)
+                judged.consolidate()
+                outcome.keepsakes.append(judged.keepsakes())
                 _wait(device)
             with _timed(outcome, "evaluate"):
-                outcome.matrix[:, task] = accuracies(stack, task + 1)
-            for replica, finite in enumerate(stack.finite().tolist()):
+                outcome.matrix[:, task] = accuracies(judged, task + 1)
+            for replica, finite in enumerate(judged.finite().tolist()):
                 if not finite and outcome.diverged_at[replica] is None:
                     outcome.diverged_at[replica] = task
             if checkpoint and task + 1 < outputs.tasks:
                 if writing:
                     writing.result()
                 state = {"stack": stack.state(), "finished": task + 1, "outcome": vars(outcome)}
+                state |= {"judged": judged.memory} if shared else {}
                 copy = tree_map_only(Tensor, Tensor.clone, state)
                 _wait(device)
                 writing = writer.submit(_save, checkpoint, copy, device)
@@ -113,6 +125,12 @@ def train(
         if writing:
             writing.result()
     return outcome
+
+
+def _shared(methods: Sequence[Method], seeds: Sequence[int], lr: Sequence[float]) -> list[tuple[int, float]]:
+    """What each replica's network depends on where no part trains: seed and learning rate; else nothing is shared."""
+    parts = [part for method in methods for part in method.parts]
+    return list(zip(seeds, lr, strict=True)) if parts and not any(part.trains for part in parts) else []
 
 
 def _save(checkpoint: Checkpoint, state: dict[str, Any], device: torch.device) -> None:

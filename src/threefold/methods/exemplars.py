@@ -160,6 +160,10 @@ class ER(Exemplars):
     def classifies(self) -> bool:
         return self.use != "training"
 
+    @property
+    def trains(self) -> bool:
+        return self.use != "execution"
+
     def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
         if self.use == "execution" or not task:
             return {}

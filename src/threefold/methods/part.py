@@ -305,6 +305,11 @@ class Part(BaseModel):
         return type(self).observe is not Part.observe
 
     @property
+    def trains(self) -> bool:
+        """Does it change how the network is trained? Runs whose parts do not, share networks."""
+        return True
+
+    @property
     def leashes(self) -> bool:
         return type(self).leash is not Part.leash
 

@@ -26,10 +26,12 @@ def title(method: Method) -> str:
 
 def own_parts(cell: Cell) -> Method:
     """The method that names a cell's row: as in Table B.1, gates that only bring the task into the hidden layers are
-    the column's affair, not the method's, unless something was said about them."""
+    the column's affair, not the method's, unless a number of theirs was chosen."""
     if cell.task_id_in != "hidden":
         return cell.method
-    return Method(*(part for part in cell.method.parts if not part.uses_task or chosen(part)))
+    return Method(
+        *(part for part in cell.method.parts if not part.uses_task or part.model_fields_set & {*part.per_replica()})
+    )
 
 
 def strategy(method: Method) -> str:

@@ -31,7 +31,7 @@ class Beside(NamedTuple):
 def pulled(param: Tensor, grad: Tensor, pulls: Sequence[Pull]) -> Tensor:
     """The gradient of the loss with its quadratic penalties."""
     for pull in pulls:
-        grad = (param - pull.anchor).mul_(pull.precision).mul_(pull.strength).add_(grad)
+        grad = torch.addcmul(grad, (param - pull.anchor).mul_(pull.strength), pull.precision)
     return grad
 
 

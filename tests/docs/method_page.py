@@ -1,0 +1,23 @@
+"""What the tests of docs/your-own-method.md share: the page followed to its end, and its methods."""
+
+import re
+
+from doc_pages import Desk, blocks
+
+PAGE = "your-own-method.md"
+LINES = 30  # a new method takes no more
+SEEDS = 20
+QUICK = {"scenario": "class", "seeds": 2, "store": None, "iters": 3, "hidden": 8, "batch": 16, "device": "cpu"}
+TASKS, STEPS, REPLICAS = 5, QUICK["iters"], QUICK["seeds"]
+
+
+def written() -> dict[str, str]:
+    """The code of each class of my_methods.py, with all that its block holds besides."""
+    code = [block.code for block in blocks(PAGE) if block.code.startswith("# my_methods.py")]
+    return {re.search(r"class (\w+)", each)[1]: each for each in code}  # type: ignore[index]
+
+
+def printed(followed: Desk, piece: str) -> str:
+    """What the block that holds this piece printed."""
+    (found,) = [followed.printed[block.line] for block in blocks(PAGE) if piece in block.code]
+    return found

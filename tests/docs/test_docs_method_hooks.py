@@ -1,0 +1,218 @@
+"""docs/your-own-method.md: what it says of hooks, numbers and scenarios."""
+
+import inspect
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from doc_pages import DOCS, code_in, rows
+from method_page import PAGE, QUICK, REPLICAS, STEPS, TASKS
+
+import threefold
+from threefold import Dataset, Part, Permuted, Split, XdG, hyper
+from threefold.methods import METHODS, Noise, Replay, classification
+
+# what the page says of hooks, numbers and scenarios
+
+
+class Spy(Part):
+    """Answers in every hook, and keeps what it saw: the hook, and the shape of its hyperparameter."""
+
+    name = "spy"
+    number: float = hyper("does nothing", 1.0, gt=0)
+
+    def note(self, hook: str) -> None:
+        SEEN.append((self.name, hook, tuple(self.number.shape) if isinstance(self.number, torch.Tensor) else None))
+
+    def refuse(self, setting):
+        self.note("refuse")
+
+    def networks(self, setting):
+        self.note("networks")
+        return {}
+
+    def begin(self, setting, seed, params):
+        self.note("begin")
+        return {"count": torch.tensor(0)}
+
+    def pool(self, tasks, task, memory):
+        self.note("pool")
+        return [(task, tasks[task].train)]
+
+    def draws(self, setting, seed, task, memory, steps):
+        self.note("draws")
+        return {f"{self.name} noise": Noise((3,))}
+
+    def gates(self, memory, task):
+        self.note("gates")
+        return [torch.ones(8), torch.ones(8)]
+
+    def loss(self, learner, batch):
+        self.note("loss")
+        return classification(learner, *batch)
+
+    def recall(self, learner, batch, drawn):
+        self.note("recall")
+        return Replay(*batch)
+
+    def replay_loss(self, learner, replay):
+        self.note("replay_loss")
+        return learner.logits(replay.x, replay.task).sum()
+
+    def penalty(self, params, memory):
+        self.note("penalty")
+        return self.number * 0
+
+    def side_loss(self, learner, batch, replay, drawn):
+        self.note("side_loss")
+
+    def adjust(self, grads, learner, drawn):
+        self.note("adjust")
+        return grads
+
+    def observe(self, memory, before, after, grads):
+        self.note("observe")
+
+    def consolidate(self, stack, memory, task):
+        self.note("consolidate")
+        return memory
+
+    def keepsakes(self, stack, memory):
+        self.note("keepsakes")
+        return {}
+
+    def scores(self, learner, x, task):
+        self.note("scores")
+        return learner.logits(x, task)
+
+
+class OtherSpy(Spy):
+    name = "other"
+
+
+class LeashSpy(Part):
+    """Apart from the others, as an adjusted gradient must be whole and has no leash."""
+
+    name = "spy"
+    number: float = hyper("a number", 0.0)
+    note = Spy.note
+
+    def leash(self, memory):
+        self.note("leash")
+
+    def path(self, memory):
+        self.note("path")
+
+
+class OtherLeashSpy(LeashSpy):
+    name = "other"
+
+
+SEEN: list[tuple[str, str, tuple[int, ...] | None]] = []
+TIMES = {  # what the page's second column means, in calls
+    "before training": None,
+    "before the first task": REPLICAS,
+    "before each task": TASKS * REPLICAS,
+    "at each step": TASKS * STEPS,
+    "at each step from the second task on": (TASKS - 1) * STEPS,
+    "at each step with something recalled": (TASKS - 1) * STEPS,
+    "after each step": TASKS * STEPS,
+    "after each task": TASKS,
+    "at test time": None,
+    "at each step and at test time": None,
+}
+
+
+@pytest.fixture(scope="module")
+def seen(small: Dataset) -> list[tuple[str, str, tuple[int, ...] | None]]:
+    SEEN.clear()
+    threefold.run(Split(small), method=Spy() + OtherSpy(), **QUICK)
+    threefold.run(Split(small), method=LeashSpy() + OtherLeashSpy(), **QUICK)
+    return list(SEEN)
+
+
+def test_the_table_of_hooks_is_complete_and_says_when_they_run(seen: list[tuple[str, str, Any]]) -> None:
+    table = rows(PAGE, "hook", "runs", "is for", "example")
+    listed = {signature.partition("(")[0]: (signature, runs) for (signature,), runs in
+              ((code_in(hook), runs) for hook, runs, _, _ in table)}  # fmt: skip
+    offered = {
+        name: f"{name}({', '.join(list(inspect.signature(value).parameters)[1:])})"
+        for name, value in vars(Part).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    }
+    assert {name: signature for name, (signature, _) in listed.items()} == offered
+    calls = Counter(hook for part, hook, _ in seen if part == "spy")
+    for name, (_, runs) in listed.items():
+        assert calls[name] > 0
+        assert TIMES[runs] in (None, calls[name]), name
+
+
+def test_the_examples_of_the_table_define_their_hooks() -> None:
+    titles = {entry.title: entry.part for entry in METHODS.values()}
+    for hook, _, _, example in rows(PAGE, "hook", "runs", "is for", "example"):
+        name = code_in(hook)[0].partition("(")[0]
+        if example:
+            assert getattr(titles[example], name) is not getattr(Part, name), example
+
+
+def test_numbers_are_what_the_page_says(seen: list[tuple[str, str, Any]]) -> None:
+    shapes = {"a Python number": None, "a tensor without dimensions": (), "a tensor of one number": (REPLICAS,)}
+    said = {}
+    for hooks, what in rows(PAGE, "in", "a number that may differ is"):
+        (kind,) = [shape for words, shape in shapes.items() if what.startswith(words)]
+        said |= dict.fromkeys(code_in(hooks), kind)
+    found: dict[str, set[Any]] = {}
+    for _, hook, shape in seen:
+        found.setdefault(hook, set()).add(shape)
+    del found["networks"]  # for all replicas alike
+    assert found == {hook: {kind} for hook, kind in said.items()}
+
+
+def test_of_several_parts_the_first_answer_counts_where_the_page_says_so(seen: list[tuple[str, str, Any]]) -> None:
+    text = " ".join((DOCS / PAGE).read_text(encoding="utf-8").split())
+    first = re.search(r"the first answer counts for ([^.]+)\.", text)
+    assert first
+    asked = {part: {hook for who, hook, _ in seen if who == part} for part in ("spy", "other")}
+    assert asked["spy"] - asked["other"] == set(code_in(first[1]))
+
+
+def test_what_parts_are_made_of_is_where_the_page_says() -> None:
+    text = (DOCS / PAGE).read_text(encoding="utf-8")
+    listed = re.search(r"`threefold\.methods` has what parts are made of:(.+?)\n\n", text, re.DOTALL)
+    assert listed
+    assert set(code_in(listed[1])) <= set(threefold.methods.__all__)
+
+
+def test_every_question_about_the_scenario_has_its_answer(small: Dataset) -> None:
+    expressions = [code for _, answer in rows(PAGE, "question", "answer") for code in code_in(answer)]
+    assert len(expressions) >= 8
+    answers = []
+
+    class Asker(Part):
+        name = "asker"
+
+        def loss(self, learner, batch):
+            names = {"learner": learner, "outputs": learner.outputs, "task": batch.task, "batch": batch}
+            names |= {"label": torch.tensor(0), "scores": torch.zeros(2 * learner.outputs.classes_per_task)}
+            answers.extend(eval(expression, names) for expression in expressions)
+
+    for scenario in ("task", "domain", "class"):
+        threefold.run(Split(small), method=Asker(), **QUICK | {"scenario": scenario})
+    assert not any(answer is None for answer in answers)
+
+
+def test_the_fourth_setting_needs_no_code(mine: Any, small: Dataset) -> None:
+    """Table B.1: the task is given to the hidden layers only."""
+    for method in (mine.Anchor() + XdG(share=0.5), mine.DarkReplay() + XdG(share=0.5)):
+        result = threefold.run(Split(small), method=method, task_id_in="hidden", **QUICK | {"scenario": "task"})
+        assert result.diverged == []
+
+
+def test_permuted_data_and_other_numbers_of_tasks_need_no_code(mine: Any, small: Dataset) -> None:
+    for scenario in ("task", "domain", "class"):
+        for method in (mine.Anchor(), mine.DarkReplay(budget=100)):
+            result = threefold.run(Permuted(small, 3), method=method, **QUICK | {"scenario": scenario})
+            assert result.matrix.shape == (2, 3, 3)
+            assert result.diverged == []

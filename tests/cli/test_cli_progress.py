@@ -10,7 +10,7 @@ import pytest
 from tiny_lab import Ended, Terminal
 
 from threefold import Dataset, Method, Split, ThreefoldError
-from threefold.cli.progress import Bars, fetching
+from threefold.cli.progress import LINES, Bars, fetching
 from threefold.engine import Progress
 from threefold.experiments import Cell, Cohort, Run, Settings
 from threefold.scenarios import SCENARIOS
@@ -35,20 +35,30 @@ def test_on_a_terminal_there_are_bars_with_speed_tasks_and_accuracy(
     assert re.search(r"split-tiny Class-IL none: \d+\.\d\d ± \d+\.\d\d\r?\n", shown)
 
 
-def test_a_new_cohort_does_not_begin_with_the_note_of_the_last() -> None:
+def test_each_cohort_in_training_has_a_line_of_its_own_and_many_are_counted() -> None:
     x, y = np.zeros((20, 2, 2), np.float32), np.arange(20) % 4
     split = Split(Dataset.from_arrays(x, y, x, y), tasks=2)
     cell = Cell.of(split, SCENARIOS["class"], Method(), Settings.checked(device="cpu"))
     bars = Bars(2)
-    current = bars.bars.tasks[bars.current]
-    bars.cohort(Cohort((Run(cell, 1), Run(cell, 2))))
-    bars.progress(Progress(step=30, steps=40, task=1, tasks=2, accuracy=55.5))
-    assert current.fields["note"].startswith("task 2/2")
-    assert current.fields["note"].endswith(" · 55.5% so far")
-    assert (current.completed, current.total) == (30, 40)
-    bars.cohort(Cohort((Run(cell, 3),)))
-    assert (current.fields["note"], current.completed) == ("", 0)
-    assert current.description == "Class-IL none ×1"
+    cohorts = [Cohort((Run(cell, seed), Run(cell, seed + 100))) for seed in range(LINES + 2)]
+    for cohort in cohorts:
+        bars.cohort(cohort)
+    for cohort in cohorts[:2] + cohorts[-1:]:
+        bars.progress(Progress(step=30, steps=40, task=1, tasks=2, accuracy=55.5), cohort)
+    whole, first, second, third, *_ = lines = bars.bars.tasks
+    assert len(lines) == 1 + LINES
+    assert whole.fields["note"] == "2 more in training"
+    for line in (first, second):
+        assert re.fullmatch(r"task 2/2.* · 55\.5% so far", line.fields["note"])
+        assert (line.description, line.completed, line.total) == ("Class-IL none ×2", 30, 40)
+    assert (third.fields["note"], third.completed) == ("", 0)
+    for cohort in cohorts[1:3]:
+        bars.ended(cohort)
+    assert len(bars.bars.tasks) == 1 + LINES, "those without a line have one now"
+    assert whole.fields["note"] == ""
+    for cohort in cohorts:
+        bars.ended(cohort)
+    assert bars.bars.tasks == [whole]
 
 
 def test_what_is_in_the_store_is_not_shown_as_training(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

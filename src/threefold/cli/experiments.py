@@ -1,11 +1,14 @@
 """`threefold reproduce` and `threefold experiment`: whole experiments, resumable."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from threefold.experiments import Place
+    from threefold.experiments.ask import Options
     from threefold.experiments.spec import Experiment
 
 Seeds = Annotated[str | None, typer.Option(help="20 (seeds 1 to 20), 3-7, or 1,5,9; the experiment's if not given.")]
@@ -15,6 +18,8 @@ Only = Annotated[str | None, typer.Option(help="METHOD,SCENARIO: these alone; ma
 TimeLimit = Annotated[float | None, typer.Option(help="Stop cleanly after so many SECONDS; the same command goes on.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Precision = Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")]
+ClusterAt = Annotated[str | None, typer.Option("--cluster", help="Train on a Ray cluster: auto, or its ADDRESS.")]
+PerCohort = Annotated[float | None, typer.Option(help="CPUs or GPUs for each cohort on a cluster: 1, 2, or 0.5.")]
 StoreFile = Annotated[Path, typer.Option(help="File that keeps finished runs.")]
 
 
@@ -27,6 +32,8 @@ def reproduce(
     time_limit: TimeLimit = None,
     device: Device = "auto",
     precision: Precision = "auto",
+    cluster: ClusterAt = None,
+    per_cohort: PerCohort = None,
     store: StoreFile = Path("threefold.db"),
 ) -> None:
     """Reproduce a table or figure of the paper and judge it by the published numbers."""
@@ -34,7 +41,7 @@ def reproduce(
 
     wanted = PAPER if name == "all" else (name,)
     asked = [(paper_experiment(each), f"reproduce {each}") for each in wanted]
-    _run(asked, seeds, iters, quick, only, time_limit, device, precision, store)
+    _run(asked, seeds, iters, quick, only, time_limit, device, precision, cluster, per_cohort, store)
 
 
 def experiment(
@@ -46,14 +53,15 @@ def experiment(
     time_limit: TimeLimit = None,
     device: Device = "auto",
     precision: Precision = "auto",
+    cluster: ClusterAt = None,
+    per_cohort: PerCohort = None,
     store: StoreFile = Path("threefold.db"),
 ) -> None:
     """Run an experiment of your own, as `reproduce` runs the paper's."""
     from threefold.experiments.spec import load_experiment
 
-    _run(
-        [(load_experiment(file), f"experiment {file}")], seeds, iters, quick, only, time_limit, device, precision, store
-    )
+    asked = [(load_experiment(file), f"experiment {file}")]
+    _run(asked, seeds, iters, quick, only, time_limit, device, precision, cluster, per_cohort, store)
 
 
 def _run(
@@ -65,21 +73,43 @@ def _run(
     time_limit: float | None,
     device: str,
     precision: str,
+    cluster: str | None,
+    per_cohort: float | None,
     store: Path,
+) -> None:
+    from threefold.errors import ThreefoldError
+    from threefold.experiments.ask import Options
+
+    if time_limit is not None and not time_limit > 0:
+        raise ThreefoldError(f"time-limit is {time_limit}; right would be a number of seconds above 0.")
+    if per_cohort is not None and cluster is None:
+        raise ThreefoldError(f"per-cohort is {per_cohort:g}, but there is no cluster; right would be --cluster auto.")
+    names = [name.strip() for name in only.split(",")] if only else []
+    options = Options(seeds, iters, quick, names, device, precision, cluster)
+    if cluster is None:
+        _train(experiments, options, time_limit, store)
+        return
+    from threefold.cluster import connected
+
+    with connected(cluster, device, per_cohort) as place:
+        _train(experiments, replace(options, cuda=place.cuda), time_limit, store, place)
+
+
+def _train(
+    experiments: "list[tuple[Experiment, str]]",
+    options: "Options",
+    time_limit: float | None,
+    store: Path,
+    place: "Place | None" = None,
 ) -> None:
     from threefold.cli.brief import show
     from threefold.cli.progress import Bars, fetching
     from threefold.cli.stopping import MORE_TO_DO, stopping
-    from threefold.errors import ThreefoldError
-    from threefold.experiments import Stopped, run_cells
-    from threefold.experiments.ask import Options, ask, sections
+    from threefold.experiments import Failed, Stopped, run_cells
+    from threefold.experiments.ask import ask, sections
     from threefold.experiments.run import check_batches
     from threefold.results import Store
 
-    if time_limit is not None and not time_limit > 0:
-        raise ThreefoldError(f"time-limit is {time_limit}; right would be a number of seconds above 0.")
-    names = [name.strip() for name in only.split(",")] if only else []
-    options = Options(seeds, iters, quick, names, device, precision)
     with fetching() as report:
         asked = [ask(experiment, options, source, report) for experiment, source in experiments]
     for each in asked:
@@ -87,16 +117,21 @@ def _run(
     with Store(store) as opened:
         for each in asked:
             each.add(opened)
-    stopped = False
+    stopped, failed = False, None
     with stopping(time_limit) as stop, Bars(sum(len(each.cells) + len(each.validation) for each in asked)) as bars:
         try:
             for each in asked:
-                run_cells([*each.cells, *each.validation], each.seeds, store, bars, stop)
+                try:
+                    run_cells([*each.cells, *each.validation], each.seeds, store, bars, stop, place)
+                except Failed as error:  # the next experiment may do better
+                    failed = failed or error
         except Stopped:
             stopped = True
     with Store(store, readonly=True) as opened:
         mine = [section for section in sections(opened) if section.name in {each.name for each in asked}]
     show(mine, store)
+    if failed:
+        raise failed
     if stopped:
         left = sum(section.left for section in mine)
         typer.echo(f"threefold: stopped with {left} runs left; the same command goes on.", err=True)

@@ -22,9 +22,11 @@ from threefold.engine import Progress as Stand
 from threefold.experiments import Cohort, Result, Watcher
 from threefold.report.terminal import ours
 
+LINES = 8  # cohorts in training that are shown: a cluster has hundreds
+
 
 class Bars(Watcher):
-    """One line for the whole, one for the cohort in training, and a line left behind for each that is done."""
+    """One line for the whole, one for each cohort in training, and a line left behind for each cell that is done."""
 
     def __init__(self, cells: int) -> None:
         self.bars = Progress(
@@ -38,7 +40,8 @@ class Bars(Watcher):
             transient=True,
         )
         self.whole = self.bars.add_task("all", total=cells, note="")
-        self.current = self.bars.add_task("", total=None, visible=False, note="")
+        self.lines: dict[Cohort, TaskID] = {}
+        self.unseen: dict[Cohort, None] = {}  # in training, but there is no line left
 
     def __enter__(self) -> Self:
         self.bars.start()
@@ -50,18 +53,36 @@ class Bars(Watcher):
         self.bars.stop()
 
     def cohort(self, cohort: Cohort) -> None:
-        cell = cohort.cell
-        name = f"{cell.scenario.title} {cell.method.name} ×{len(cohort.runs)}"
-        self.bars.reset(self.current, description=name, visible=True, note="")
+        self.unseen[cohort] = None
+        self._show()
 
-    def progress(self, progress: Stand) -> None:
-        speed = self.bars.tasks[self.current].speed
+    def progress(self, progress: Stand, cohort: Cohort) -> None:
+        if cohort not in self.lines:
+            return
+        line = self.lines[cohort]
+        speed = next(task.speed for task in self.bars.tasks if task.id == line)
         note = f"task {progress.task + 1}/{progress.tasks}"
         if speed:
             note += f" · {speed:.0f} steps/s"
         if progress.accuracy is not None:
             note += f" · {progress.accuracy:.1f}% so far"
-        self.bars.update(self.current, completed=progress.step, total=progress.steps, note=note)
+        self.bars.update(line, completed=progress.step, total=progress.steps, note=note)
+
+    def ended(self, cohort: Cohort) -> None:
+        self.unseen.pop(cohort, None)
+        if cohort in self.lines:
+            self.bars.remove_task(self.lines.pop(cohort))
+        self._show()
+
+    def _show(self) -> None:
+        """Lines for as many cohorts as there may be, a number for the rest."""
+        while self.unseen and len(self.lines) < LINES:
+            cohort = next(iter(self.unseen))
+            del self.unseen[cohort]
+            cell = cohort.cell
+            name = f"{cell.scenario.title} {cell.method.name} ×{len(cohort.runs)}"
+            self.lines[cohort] = self.bars.add_task(name, total=None, note="")
+        self.bars.update(self.whole, note=f"{len(self.unseen)} more in training" if self.unseen else "")
 
     def done(self, result: Result) -> None:
         self.bars.advance(self.whole)

@@ -27,6 +27,8 @@ class Options:
     only: Sequence[str] = ()  # names of methods and scenarios
     device: str = "auto"
     precision: str = "auto"
+    cluster: str | None = None
+    cuda: bool | None = None  # has the cluster GPUs? None: there is none
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
     given = experiment.training.model_dump() | {"iters": iters}
     given["hidden"] = (quick.hidden if quick else None) or given["hidden"]
     settings = Settings.checked(**given, device=options.device, precision=options.precision)
+    settings = settings.elsewhere(options.cuda)
     wanted = _only(experiment, options.only)
     cells, validation, refused, notes = [], [], [], {}
     held = experiment.validation
@@ -162,6 +165,7 @@ def _command(source: str, options: Options) -> str:
     words += ["--quick"] if options.quick else []
     words += ["--device", options.device] if options.device != "auto" else []
     words += ["--precision", options.precision] if options.precision != "auto" else []
+    words += ["--cluster", options.cluster] if options.cluster else []
     return shlex.join(words)
 
 

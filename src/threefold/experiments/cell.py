@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from inspect import getsource
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from torch import nn
 
 from threefold.engine import Training
 from threefold.errors import ThreefoldError, unknown
@@ -34,6 +35,7 @@ class Settings(BaseModel):
     hidden: int | None = Field(None, ge=1, description="a whole number of units, at least 1")
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "fp32", "tf32"] = "auto"
+    _cuda: bool | None = PrivateAttr(None)
 
     @classmethod
     def checked(cls, **given: Any) -> "Settings":
@@ -50,8 +52,14 @@ class Settings(BaseModel):
                 raise unknown(name, str(value), get_args(field.annotation)) from error
             raise ThreefoldError(f"{name} is '{value}'; right would be {field.description}.") from error
 
+    def elsewhere(self, cuda: bool | None) -> "Settings":
+        """The same for training on other machines, which have CUDA devices or not; None: for training here."""
+        copy = self.model_copy()
+        copy._cuda = cuda
+        return copy
+
     def resolved_device(self) -> str:
-        available = torch.cuda.is_available()
+        available = torch.cuda.is_available() if self._cuda is None else self._cuda
         if self.device == "cuda" and not available:
             raise ThreefoldError("device is 'cuda', but there is no CUDA device here; right would be 'cpu' or 'auto'.")
         device = "cuda" if available and self.device != "cpu" else "cpu"
@@ -134,6 +142,16 @@ class Cell:
 
     def classifier(self) -> MLP:
         return MLP(self.inputs, self.training.hidden, self.setting.outputs.units)
+
+    @cached_property
+    def numbers(self) -> int:
+        """Parameters of all networks that one run trains."""
+        setting = self.setting
+        with torch.device("meta"):
+            nets: dict[str, nn.Module] = {"classifier": self.classifier()}
+            for part in self.method.parts:
+                nets |= part.networks(setting)
+        return sum(p.numel() for net in nets.values() for p in net.parameters())
 
     def refusal(self) -> str | None:
         """Why this method cannot be used here; None if it can."""

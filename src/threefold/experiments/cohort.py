@@ -1,13 +1,12 @@
 """Runs are trained in cohorts: those that differ in seeds and numbers only are one stack."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 
 import torch
-from torch import nn
 
 from threefold.experiments.cell import Cell
 from threefold.results import run_key
@@ -52,23 +51,63 @@ class Cohort:
     def weight(self) -> int:
         """What it costs, in numbers that steps move; good enough to put cheap cohorts first."""
         training = self.cell.training
-        return len(self.runs) * training.iters * self.cell.protocol.tasks * _numbers(self.cell)
+        return len(self.runs) * training.iters * self.cell.protocol.tasks * self.cell.numbers
 
     def halves(self) -> "list[Cohort]":
         middle = len(self.runs) // 2
         return [Cohort(self.runs[:middle]), Cohort(self.runs[middle:])]
 
+    def pieces(self) -> "Iterator[Cohort]":
+        """Itself, its halves, their halves, and so on: all that it may have been cut into."""
+        yield self
+        if len(self.runs) > 1:
+            for half in self.halves():
+                yield from half.pieces()
 
-def plan(runs: Iterable[Run]) -> list[Cohort]:
+
+def plan(runs: Iterable[Run], memory: Callable[[str], int] | None = None) -> list[Cohort]:
     """Group runs into cohorts that fit into memory, cheap ones first: early results cover the table."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(_shape(run.cell), []).append(run)
     cohorts = []
     for group in groups.values():
-        most = capacity(group[0].cell)
+        most = capacity(group[0].cell, memory)
         cohorts += [Cohort(tuple(group[start : start + most])) for start in range(0, len(group), most)]
     return sorted(cohorts, key=lambda cohort: cohort.weight)
+
+
+def cut(cohorts: Sequence[Cohort], number: int, begun: Set[str] = frozenset()) -> list[Cohort]:
+    """At least so many cohorts, as far as there are runs: the largest are halved. Those begun stay as they are."""
+    if len(cohorts) >= number:
+        return list(cohorts)
+    whole = [cohort for cohort in cohorts if len(cohort.runs) == 1 or cohort.name in begun]
+    weighed = [(cohort.weight, cohort) for cohort in cohorts if cohort not in whole]
+    while weighed and len(weighed) + len(whole) < number:
+        largest = max(weighed, key=lambda pair: pair[0])
+        weighed.remove(largest)
+        for half in largest[1].halves():
+            if len(half.runs) == 1:
+                whole.append(half)
+            else:
+                weighed.append((half.weight, half))
+    pieces = [*(cohort for _, cohort in weighed), *whole]
+    return sorted(pieces, key=lambda cohort: cohort.weight, reverse=True)
+
+
+def left_of(cohort: Cohort, done: Set[str], begun: Set[str]) -> list[Cohort]:
+    """What is left of a cohort when some runs are done, cut as it was when its pieces were begun.
+
+    Memory and idle accelerators decide how cohorts are cut, and checkpoints are known by their cohorts' names.
+    """
+    left = Cohort(tuple(run for run in cohort.runs if run.key not in done))
+    if not left.runs:
+        return []
+    if begun and left.name not in begun:
+        for tree in (left, cohort):
+            if any(piece.name in begun for piece in tree.pieces()):
+                return [piece for half in tree.halves() for piece in left_of(half, done, begun)]
+    return [left]
 
 
 def _shape(cell: Cell) -> str:
@@ -81,22 +120,13 @@ def _shape(cell: Cell) -> str:
     return json.dumps([spec, id(cell.protocol)], sort_keys=True)
 
 
-def capacity(cell: Cell) -> int:
-    """How many networks fit into memory at once."""
+def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:
+    """How many networks fit at once into the memory that a device has free."""
     inputs = cell.inputs
     activations = cell.training.batch * (4 * inputs + 12 * cell.training.hidden)
-    each = 4 * (COPIES * _numbers(cell) + activations)
-    return max(1, int(_free_memory(cell.training.device) * SHARE_OF_MEMORY / each))
-
-
-def _numbers(cell: Cell) -> int:
-    """Parameters of all networks that one run trains."""
-    setting = cell.setting
-    with torch.device("meta"):
-        nets: dict[str, nn.Module] = {"classifier": cell.classifier()}
-        for part in cell.method.parts:
-            nets |= part.networks(setting)
-    return sum(p.numel() for net in nets.values() for p in net.parameters())
+    each = 4 * (COPIES * cell.numbers + activations)
+    free = (memory or _free_memory)(cell.training.device)
+    return max(1, int(free * SHARE_OF_MEMORY / each))
 
 
 def _free_memory(device: str) -> int:

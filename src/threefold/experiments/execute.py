@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Callable
 from functools import cache
@@ -32,6 +33,15 @@ def execute(
         report,
     )
     return [_record(run, outcome, replica, len(cohort.runs)) for replica, run in enumerate(cohort.runs)]
+
+
+def out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or bool(re.search("allocate memory|out of memory", str(error)))
+
+
+def too_large(cohort: Cohort) -> str:
+    training = cohort.cell.training
+    return f"{cohort.cell.name} does not fit into memory (hidden {training.hidden}, batch {training.batch})"
 
 
 def _record(run: Run, outcome: Outcome, replica: int, cohort: int) -> Record:

@@ -8,6 +8,7 @@ from statistics import mean
 
 from threefold.experiments.ask import sections
 from threefold.experiments.claim import running
+from threefold.experiments.failure import failures
 from threefold.experiments.section import Section
 from threefold.results import Record, Store
 
@@ -30,6 +31,9 @@ def status_of(store: Store) -> Iterator[str]:
             share = 100 * word["step"] / word["steps"]
             where = f"process {word['process']} on {word['machine']}"
             yield f"running: {word['cohort']}, task {word['task'] + 1} of {word['tasks']}, {share:.0f}% ({where})"
+    for failure in failures(Path(f"{store.path}.checkpoints")):
+        if store.has(failure.runs) != set(failure.runs):
+            yield f"failed: {failure.cohort}, {failure.time}: {failure.reason}"
 
 
 def seconds(record: Record) -> float:

@@ -1,0 +1,199 @@
+"""The driver's side: cohorts become Ray tasks, and what they stream back is passed on to the campaign."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import OutOfMemoryError, RayError
+
+from threefold.cluster import task
+from threefold.cluster.connect import first_sentence
+from threefold.cluster.shipping import Warehouse
+from threefold.engine import Checkpoint, Progress
+from threefold.errors import ThreefoldError
+from threefold.experiments import Work
+from threefold.experiments.campaign import described
+from threefold.experiments.execute import too_large
+
+ATTEMPTS = 3  # without finishing a task in between
+WAIT = 0.5  # seconds for news
+LOOK = 1.0  # seconds between two looks at the nodes
+WITHOUT_LIMIT = 1 << 60  # bytes
+
+
+@dataclass(eq=False)
+class Stream:
+    """A cohort on a worker."""
+
+    work: Work
+    failed: int = 0  # times since its last finished task
+
+
+class Cluster:
+    """A Ray cluster: as many cohorts at once as there are CPUs or GPUs, or shares of them."""
+
+    largest_first = True  # so that no large one is begun when all others are done
+
+    def __init__(self, device: str, share: float, trains: str = "threefold.cluster.task:train") -> None:
+        if not (0 < share < 1 or (share >= 1 and share == int(share))):
+            raise ThreefoldError(
+                f"per-cohort is {share:g}; right would be a whole number of CPUs or GPUs, or a fraction below 1."
+            )
+        self.refused: dict[str, str] = {}  # nodes that do not have our versions, and what they have
+        self.nodes: list[Mapping[str, Any]] = []
+        self.looked = -LOOK
+        self.cuda = device != "cpu" and any(node["Resources"].get("GPU") for node in self._nodes())
+        if device == "cuda" and not self.cuda:
+            raise ThreefoldError("device is 'cuda', but no node of the cluster has a GPU; right would be 'cpu'.")
+        self.need = self._need(share)
+        if not self._slots():
+            raise ThreefoldError(f"per-cohort is {share:g}, but no node of the cluster has {self._needed()}.")
+        self.task, self.trains, self.warehouse = task.remote(), trains, Warehouse()
+        self.streams: dict[Any, Stream] = {}
+
+    def _need(self, share: float) -> dict[str, float]:
+        """What a cohort gets; with a GPU, its part of the machine's cores too."""
+        if not self.cuda:
+            return {"CPU": share}
+        machines = [node["Resources"] for node in self._nodes() if node["Resources"].get("GPU")]
+        cores = min(machine.get("CPU", 0) / machine["GPU"] for machine in machines)
+        return {"CPU": max(1, int(cores * share)), "GPU": share}
+
+    def _needed(self) -> str:
+        return " and ".join(f"{number:g} {name}s" for name, number in self.need.items())
+
+    def memory(self, device: str) -> int:
+        """Of a GPU nobody here can tell: what is too large for it is halved."""
+        if device == "cuda":
+            return WITHOUT_LIMIT
+        machines = [node["Resources"] for node in self._nodes() if node["Resources"].get("CPU")]
+        return int(min((m["memory"] * self.need["CPU"] / m["CPU"] for m in machines), default=WITHOUT_LIMIT))
+
+    def room(self) -> int:
+        return max(0, self._slots() - len(self.streams))
+
+    def idle(self) -> int:
+        """Without what other users of the cluster have taken."""
+        return min(self.room(), self._times(ray.available_resources()))  # type: ignore[no-untyped-call]
+
+    def _slots(self) -> int:
+        return sum(self._times(node["Resources"]) for node in self._nodes())
+
+    def _times(self, resources: Mapping[str, float]) -> int:
+        """For how many cohorts they are enough."""
+        return int(min(resources.get(name, 0) / number for name, number in self.need.items()))
+
+    def _nodes(self) -> list[Mapping[str, Any]]:
+        """The nodes that are alive and not refused."""
+        if time.monotonic() - self.looked >= LOOK:
+            self.nodes, self.looked = ray.nodes(), time.monotonic()  # type: ignore[no-untyped-call]
+        return [node for node in self.nodes if node["Alive"] and node["NodeID"] not in self.refused]
+
+    def begin(self, work: Work) -> None:
+        self._send(Stream(work))
+
+    def _send(self, stream: Stream) -> None:
+        packed, refs = self.warehouse.pack(stream.work.cohort)
+        options: dict[str, Any] = {"num_cpus": self.need["CPU"], "num_gpus": self.need.get("GPU", 0)}
+        if self.refused:
+            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(self.refused)})"}
+        threads = max(1, int(self.need["CPU"]))
+        begun = self.task.options(scheduling_strategy="SPREAD", **options).remote(
+            task.versions(), self.trains, packed, refs, _content(stream.work.checkpoint), threads
+        )
+        self.streams[begun] = stream
+
+    def attend(self) -> None:
+        ready: list[Any] = ray.wait(list(self.streams), timeout=WAIT)[0]
+        if ready:  # and whoever else is
+            ready = ray.wait(list(self.streams), num_returns=len(self.streams), timeout=0)[0]
+        for each in ready:
+            try:
+                event = ray.get(next(each))
+            except StopIteration:
+                self._ended(each, task.Troubled("it ended without a word"))
+            except OutOfMemoryError:  # the machine's memory ran out, and Ray ended the worker
+                self._ended(each, task.TooLarge())
+            except RayError as error:
+                self._ended(each, task.Troubled(f"{type(error).__name__}: {first_sentence(error)}"))
+            else:
+                self._hear(each, event)
+
+    def _hear(self, each: Any, event: Any) -> None:
+        stream = self.streams[each]
+        match event:
+            case Progress():
+                stream.work.progress(event)
+            case task.Kept():
+                stream.failed = 0
+                if stream.work.checkpoint:
+                    keep(stream.work.checkpoint, event.content)
+            case _:
+                self._ended(each, event)
+
+    def _ended(self, each: Any, event: Any) -> None:
+        stream = self.streams.pop(each)
+        work = stream.work
+        match event:
+            case task.Finished():
+                if {record.key for record in event.records} == {run.key for run in work.cohort.runs}:
+                    work.finished(event.records)
+                else:
+                    work.failed("the worker has other code of a method of your own")
+            case task.TooLarge() if len(work.cohort.runs) > 1:
+                work.too_large()
+            case task.TooLarge():
+                work.failed(too_large(work.cohort))
+            case task.Troubled():
+                stream.failed += 1
+                if stream.failed < ATTEMPTS:
+                    work.warn(f"{described(work.cohort)} is begun again from its last finished task: {event.reason}.")
+                    self._send(stream)
+                else:
+                    work.failed(f"{ATTEMPTS} times, at last by {event.reason}")
+            case {"node": node, "versions": found}:
+                self._refuse(node, found, work)
+                self._send(stream)
+
+    def _refuse(self, node: str, found: Mapping[str, str], work: Work) -> None:
+        """A node with other versions gets no more cohorts."""
+        theirs, ours = (", ".join(f"{name} {v}" for name, v in each.items()) for each in (found, task.versions()))
+        where = next((each["NodeManagerAddress"] for each in self.nodes if each["NodeID"] == node), node)
+        if node not in self.refused:
+            self.refused[node] = theirs
+            sentence = f"node {where} has {theirs}, but the driver has {ours}"
+            if not self._nodes():
+                raise ThreefoldError(f"{sentence}; right would be the same on every node.")
+            work.warn(f"{sentence}; it is left out.")
+
+    def abandon(self) -> None:
+        for each in self.streams:
+            ray.cancel(each, force=True)
+        self.streams.clear()
+
+
+def _content(checkpoint: Checkpoint | None) -> bytes | None:
+    """The file of a checkpoint, if there is one that can be used."""
+    if checkpoint is None or checkpoint.load(torch.device("cpu")) is None:
+        return None
+    return checkpoint.path.read_bytes()
+
+
+def keep(checkpoint: Checkpoint, content: bytes) -> None:
+    """Replace the checkpoint's file by what a worker made of its state: whole or not at all."""
+    temporary = checkpoint.path.with_suffix(f".{os.getpid()}.tmp")  # which `Checkpoint.discard` knows
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(checkpoint.path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ThreefoldError(
+            f"checkpoint '{checkpoint.path}' cannot be written ({error}); right would be a folder with space."
+        ) from error

@@ -1,0 +1,112 @@
+"""What travels to workers: cohorts, which are small; their protocols and data, which are not, once for each node."""
+
+import warnings
+from collections.abc import Callable
+from io import BytesIO
+from pickle import Unpickler
+from typing import Any
+
+import ray
+import torch
+from numpy.typing import NDArray
+from ray.cloudpickle import CloudPickler
+
+from threefold.data import Dataset, check, load, names
+from threefold.experiments import Cohort
+from threefold.protocols import Protocol
+
+Ref = ray.ObjectRef[Any]
+Known = tuple[str, str]  # a dataset's name and fingerprint
+TENSORS = ("train_x", "train_y", "test_x", "test_y")
+
+
+class _Packer(CloudPickler):
+    """Pickles a thing without the objects of one kind in it, which are listed instead."""
+
+    def __init__(self, file: BytesIO, apart: type, name: Callable[[Any], Any]) -> None:
+        super().__init__(file)  # type: ignore[no-untyped-call]
+        self.apart, self.name = apart, name
+        self.listed: dict[Any, Any] = {}
+
+    def persistent_id(self, thing: object) -> Any:
+        if not isinstance(thing, self.apart):
+            return None
+        name = self.name(thing)
+        self.listed[name] = thing
+        return name
+
+
+class _Unpacker(Unpickler):
+    def __init__(self, content: bytes, found: Callable[[Any], object]) -> None:
+        super().__init__(BytesIO(content))
+        self.found = found
+
+    def persistent_load(self, name: Any) -> object:
+        return self.found(name)
+
+
+def _pack(thing: object, apart: type, name: Callable[[Any], Any]) -> tuple[bytes, dict[Any, Any]]:
+    packer = _Packer(buffer := BytesIO(), apart, name)
+    packer.dump(thing)  # type: ignore[no-untyped-call]
+    return buffer.getvalue(), packer.listed
+
+
+class Warehouse:
+    """The driver's side: protocols and datasets that were put into the object store."""
+
+    def __init__(self) -> None:
+        self.protocols: dict[str, tuple[Protocol, Ref]] = {}  # the protocol too: its id is its own while it lives
+        self.datasets: dict[Known, Ref] = {}
+
+    def pack(self, cohort: Cohort) -> tuple[bytes, dict[str, Ref]]:
+        """A cohort without its protocol, and where that is."""
+        content, protocols = _pack(cohort, Protocol, lambda protocol: str(id(protocol)))
+        for name, protocol in protocols.items():
+            if name not in self.protocols:
+                self.protocols[name] = protocol, ray.put(self._pack_protocol(protocol))
+        return content, {name: self.protocols[name][1] for name in protocols}
+
+    def _pack_protocol(self, protocol: Protocol) -> tuple[bytes, dict[Known, Ref]]:
+        content, datasets = _pack(protocol, Dataset, lambda data: (data.name, data.fingerprint))
+        for known, data in datasets.items():
+            if known not in self.datasets:  # as arrays, which all workers of a node share
+                self.datasets[known] = ray.put({field: getattr(data, field).numpy() for field in TENSORS})
+        return content, {known: self.datasets[known] for known in datasets}
+
+
+_protocols: dict[str, Any] = {}  # what this worker has unpacked: the next cohort will need it again
+_datasets: dict[Known, Dataset] = {}
+
+
+def unpack(content: bytes, refs: dict[str, Ref]) -> Cohort:
+    """The worker's side: the cohort as the driver knows it."""
+
+    def protocol(name: str) -> object:
+        if name not in _protocols:
+            packed, datasets = ray.get(refs[name])
+            _protocols[name] = _Unpacker(packed, lambda known: _dataset(known, datasets[known])).load()
+        return _protocols[name]
+
+    cohort: Cohort = _Unpacker(content, protocol).load()
+    return cohort
+
+
+def _dataset(known: Known, ref: Ref) -> Dataset:
+    if known not in _datasets:
+        _datasets[known] = _from_cache(*known) or _from_driver(*known, ray.get(ref))
+    return _datasets[known]
+
+
+def _from_cache(name: str, fingerprint: str) -> Dataset | None:
+    """A known dataset from this machine's own folder, where it is whole."""
+    if name not in names() or any(file.state != "good" for file in check(name)):
+        return None
+    data = load(name)
+    return data if data.fingerprint == fingerprint else None
+
+
+def _from_driver(name: str, fingerprint: str, arrays: dict[str, NDArray[Any]]) -> Dataset:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # these arrays cannot be written to, and nobody does
+        tensors = {field: torch.from_numpy(array) for field, array in arrays.items()}
+    return Dataset(name, **tensors, fingerprint=fingerprint)

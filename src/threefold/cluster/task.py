@@ -1,0 +1,143 @@
+"""The worker's side of a cohort: it is trained in a thread, and what the driver should know is streamed back."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Full, Queue
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any
+
+import ray
+import torch
+
+from threefold.cluster.shipping import Ref, unpack
+from threefold.engine import Checkpoint, Progress
+from threefold.experiments import Cohort
+from threefold.experiments.execute import execute, out_of_memory
+from threefold.results import Record
+from threefold.version import VERSION
+
+REPORT = 1.0  # seconds between two reports of progress
+AHEAD = 2  # events that may wait for the driver: a checkpoint is large
+
+
+@dataclass(frozen=True)
+class Finished:
+    records: list[Record]
+
+
+@dataclass(frozen=True)
+class TooLarge:
+    """It does not fit into memory."""
+
+
+@dataclass(frozen=True)
+class Troubled:
+    reason: str
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A finished task: the file of its checkpoint, with everything measured so far."""
+
+    content: bytes
+
+
+Event = Progress | Kept | Finished | TooLarge | Troubled
+Send = Callable[[Event], None]
+
+
+def versions() -> dict[str, str]:
+    """What must be the same on all machines. For which accelerator torch was built need not be."""
+    return {"threefold": VERSION, "torch": torch.__version__.partition("+")[0]}
+
+
+class Streamed(Checkpoint):
+    """A checkpoint that is not kept here: the driver has the last one, and gets the next."""
+
+    def __init__(self, last: bytes | None, send: Send) -> None:
+        super().__init__(Path())
+        self.last, self.send = last, send
+
+    def save(self, state: dict[str, Any]) -> None:
+        with TemporaryDirectory() as folder:
+            file = Checkpoint(Path(folder) / "checkpoint")
+            file.save(state)
+            self.send(Kept(file.path.read_bytes()))
+
+    def load(self, device: torch.device) -> dict[str, Any] | None:
+        if self.last is None:
+            return None
+        with TemporaryDirectory() as folder:
+            file = Checkpoint(Path(folder) / "checkpoint")
+            file.path.write_bytes(self.last)
+            self.last = None
+            return file.load(device)
+
+
+def train(packed: bytes, refs: dict[str, Ref], checkpoint: bytes | None, threads: int) -> Iterator[Event]:
+    """Train a cohort from its checkpoint on; the last event is its end."""
+    try:
+        cohort = unpack(packed, refs)
+    except Exception as error:
+        yield Troubled(_told(error))
+        return
+    events: Queue[Event] = Queue(AHEAD)
+    Thread(target=_train, args=(cohort, checkpoint, threads, events), daemon=True).start()
+    while True:
+        event = events.get()
+        yield event
+        if isinstance(event, Finished | TooLarge | Troubled):
+            return
+
+
+def _train(cohort: Cohort, checkpoint: bytes | None, threads: int, events: "Queue[Event]") -> None:
+    torch.set_num_threads(threads)
+    last = 0.0
+
+    def report(progress: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= REPORT:
+            last = time.monotonic()
+            try:
+                events.put_nowait(progress)
+            except Full:  # training does not wait for the driver to hear of its progress
+                return
+
+    try:
+        records = execute(cohort, Streamed(checkpoint, events.put), report)
+    except Exception as error:
+        if out_of_memory(error):
+            events.put(TooLarge())
+        else:
+            events.put(Troubled(_told(error)))
+    else:
+        events.put(Finished(records))
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def remote() -> Any:
+    """`train` as a Ray task. It is pickled whole, so that a worker with another threefold, or none, can say so."""
+
+    def cohort(wanted: dict[str, str], name: str, *rest: Any) -> Iterator[Any]:
+        from importlib import import_module, metadata
+
+        import ray
+
+        found = {}
+        for package in wanted:
+            try:
+                found[package] = metadata.version(package).partition("+")[0]
+            except metadata.PackageNotFoundError:
+                found[package] = "none"
+        if found != wanted:
+            yield {"node": ray.get_runtime_context().get_node_id(), "versions": found}
+            return
+        yield from import_module(name.partition(":")[0]).__dict__[name.partition(":")[2]](*rest)
+
+    return ray.remote(max_retries=0, num_returns="streaming")(cohort)

@@ -1,0 +1,63 @@
+"""Cohorts are halved where accelerators would stand idle, the largest first, and found again as they were cut."""
+
+import numpy as np
+import pytest
+
+from threefold import Dataset, Split
+from threefold.experiments import Cell, Cohort, Run, Settings
+from threefold.experiments.cohort import cut, left_of
+from threefold.methods import parse
+from threefold.scenarios import SCENARIOS
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    x, y = np.zeros((40, 2, 2), np.float32), np.arange(40) % 4
+    return Split(Dataset.from_arrays(x, y, x, y), tasks=2)
+
+
+def cohort(split: Split, seeds: int, iters: int = 10) -> Cohort:
+    settings = Settings.checked(iters=iters, hidden=4, batch=4, device="cpu")
+    cell = Cell.of(split, SCENARIOS["class"], parse("none"), settings)
+    return Cohort(tuple(Run(cell, seed) for seed in range(1, seeds + 1)))
+
+
+def seeds(cohorts: list[Cohort]) -> list[list[int]]:
+    return [each.seeds for each in cohorts]
+
+
+def test_enough_cohorts_stay_as_they_are(split: Split) -> None:
+    some = [cohort(split, 4), cohort(split, 2, iters=99)]
+    assert cut(some, 2) == some
+    assert cut(some, 0) == some
+
+
+def test_the_largest_is_halved_first_and_comes_first(split: Split) -> None:
+    large, small = cohort(split, 8), cohort(split, 4, iters=11)
+    assert seeds(cut([small, large], 3)) == [[1, 2, 3, 4], [1, 2, 3, 4], [5, 6, 7, 8]]
+    assert [each.weight for each in cut([small, large], 5)] == sorted(
+        (each.weight for each in cut([small, large], 5)), reverse=True
+    )
+    assert len(cut([small, large], 5)) == 5
+
+
+def test_a_run_is_not_cut_nor_a_cohort_that_was_begun(split: Split) -> None:
+    assert seeds(cut([cohort(split, 3)], 100)) == [[1], [2], [3]]
+    begun = cohort(split, 4)
+    assert seeds(cut([begun, cohort(split, 2, iters=99)], 4, {begun.name})) == [[1], [2], [1, 2, 3, 4]]
+
+
+def test_what_is_left_is_cut_as_it_was_begun(split: Split) -> None:
+    whole = cohort(split, 8)
+    keys = [run.key for run in whole.runs]
+    first, second = whole.halves()
+    quarter = second.halves()[1]
+    assert left_of(whole, set(), set()) == [whole]
+    assert left_of(whole, set(), {whole.name}) == [whole]
+    assert left_of(whole, set(keys), {whole.name}) == []
+    assert left_of(whole, set(), {quarter.name}) == [first, *second.halves()]
+    assert left_of(whole, set(keys[:4]), {quarter.name}) == second.halves()
+    assert left_of(whole, set(keys[:2]), set()) == [Cohort(whole.runs[2:])]
+    later = Cohort(whole.runs[2:])  # begun when two were done already
+    assert left_of(whole, set(keys[:2]), {later.name}) == [later]
+    assert left_of(whole, set(keys[:2]), {later.halves()[0].name}) == later.halves()

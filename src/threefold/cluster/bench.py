@@ -69,7 +69,8 @@ def bench(
     """Rows per second and memory of the driver."""
     images, labels = torch.rand(100, 28, 28), torch.arange(100) % 10
     split = Split(Dataset.from_arrays(images, labels, images, labels, name="stand-in"), TASKS)
-    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    if not ray.is_initialized():
+        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     before, clock, start = _memory(), Clock(), time.perf_counter()
     cells = [
         Cell.of(split, SCENARIOS["class"], Method(), Settings.checked(iters=each, hidden=size, batch=1, device="cpu"))
@@ -92,7 +93,6 @@ def bench(
     if size > 1:
         typer.echo(f"{4 * cohorts / seconds:.0f} checkpoints, {4 * cohorts * size / seconds / 1e6:.0f} MB a second")
     typer.echo(f"memory of the driver: {before} MB before, {_memory()} MB at most; the store has {megabytes} MB")
-    ray.shutdown()
 
 
 def _memory() -> int:

@@ -1,8 +1,8 @@
-"""Writes what README.md and docs/reproduction.md say about results, from the rows in docs/results/paper.jsonl.gz.
+"""Writes what README.md and the pages in docs say about results, from the rows in docs/results/paper.jsonl.gz.
 
     make docs        # or: python docs/generate.py
 
-The text between two marks is generated, the text around them is not. A test checks that both pages are in step.
+The text between two marks is generated, the text around them is not. A test checks that all pages are in step.
 """
 
 import re

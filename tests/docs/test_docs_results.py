@@ -61,7 +61,7 @@ def test_each_row_says_where_it_comes_from(generate: ModuleType) -> None:
 
 
 def test_no_cell_differs_without_a_word(generate: ModuleType) -> None:
-    """A cell of the tables that differs from the paper must be explained on the page."""
+    """None does so far. One that does must be explained on the page, and then be named here."""
     found = generate.found()
     for name in generate.TABLES:
         for result in found[name].results:

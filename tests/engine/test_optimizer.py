@@ -135,3 +135,20 @@ def test_the_whole_gradient_is_given_to_those_who_ask(monkeypatch):
     optimizer.compiles = True
     for got, wanted in zip(optimizer.step(grads, beside, whole=True), expected, strict=True):
         assert (got.double() - wanted).abs().max() < 1e-5
+
+
+def test_a_step_is_never_taken_twice(monkeypatch):
+    """A kernel that fails when some weights have moved is an error; moving them all again would be worse."""
+    calls = []
+
+    def second_fails(*args):
+        calls.append(args)
+        if len(calls) == 2:
+            raise RuntimeError("no kernel for this kind")
+        advance(*args)
+
+    monkeypatch.setattr(optimizer_module, "_fused", lambda: (corrections, second_fails))
+    optimizer = Adam(draws(1), RATES["one rate"])
+    optimizer.compiles = True
+    with pytest.raises(RuntimeError, match="no kernel"):
+        optimizer.step(draws(2))

@@ -48,7 +48,7 @@ def test_budgets_that_are_used_in_execution_only_share_a_network(protocol, scena
     assert torch.equal(together.initial, apart.initial)
     assert torch.equal(together.matrix, apart.matrix)
     assert together.diverged_at == [None] * 6
-    assert sizes == [6, 3]  # six are judged; seed 1 with two learning rates and seed 2 are trained
+    assert sizes == [3, 6]  # seed 1 with two learning rates and seed 2 are trained; six are judged
     assert len({tuple(row.flatten().tolist()) for row in together.matrix}) > 3  # budgets make a difference
 
 

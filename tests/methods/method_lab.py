@@ -137,7 +137,9 @@ class Lab:
         finally:
             optimizer.step = step
         loss = stack.loss.clone()
-        for name in (part.name for part in stack._leashed()):  # penalties whose gradient the optimiser adds
+        for name in (
+            stack.parts[place].name for place in stack._leashed()
+        ):  # penalties whose gradient the optimiser adds
             loss += stack.map(lambda learner, name=name: penalty_of(learner, name))
         return loss, tree_unflatten(caught, tree_structure(self.params))
 

@@ -74,6 +74,8 @@ DAMAGE = {
     "another file": lambda content: b"seed,accuracy\n1,99.0\n",
     "empty": lambda content: b"",
     "not JSON": lambda content: gzip.compress(b"{\n"),
+    "a bit": lambda content: bytes([*content[:60], content[60] ^ 4, *content[61:]]),
+    "half a cohort": lambda content: gzip.compress(b'{"format":"threefold rows 1","experiments":{}}\n{"spec":{}}\n'),
     "another format": lambda content: gzip.compress(json.dumps({"format": "rows 9", "experiments": {}}).encode()),
 }
 

@@ -75,6 +75,7 @@ def _column(table: Tensor, step: int | Tensor) -> Tensor:
     return table[:, step] if isinstance(step, int) else table.index_select(1, step.view(1)).squeeze(1)
 
 
+@torch.no_grad()  # which each thread decides for itself
 def _of_replica(stack: Lockstep, steps: int, replica: int) -> tuple[Samples, dict[str, Samples | Noise]]:
     setting, task, seed = stack.setting, stack.task, stack.seeds[replica]
     tasks = stack.material.sequences[replica]

@@ -11,9 +11,10 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from threefold.engine.material import Material
 from threefold.engine.optimizer import Adam, Beside, Pull
+from threefold.engine.program import Program
 from threefold.methods import Method, Part
 from threefold.methods.method import objective
-from threefold.methods.part import Batch, Learner, Memory, Now, Params, Setting, only_active
+from threefold.methods.part import Batch, Learner, Leash, Memory, Now, Params, Setting, only_active
 from threefold.nets import MLP, initial_params
 from threefold.randomness import generator
 
@@ -60,9 +61,10 @@ class Lockstep:
         seeds: Sequence[int],
         setting: Setting,
         material: Material,
-        lr: Sequence[float],
+        lr: Sequence[float] | None,
         device: torch.device,
     ) -> None:
+        """`lr`: None for networks that are judged and never trained."""
         self.seeds, self.setting, self.material, self.device = seeds, setting, material, device
         self._template = methods[0].parts  # what is the same for all replicas
         self.methods = methods  # each replica's own, its hyperparameters plain numbers
@@ -90,9 +92,9 @@ class Lockstep:
             for method, seed, params in zip(methods, seeds, initial, strict=True)
         ]
         self.memory: dict[str, Memory] = self._place(stacked(memories))
-        self.optimizer = Adam(tree_leaves(self.params), lr)
+        self.optimizer = Adam(tree_leaves(self.params), lr) if lr is not None else None
         self.loss = torch.zeros(len(seeds), device=device)
-        self.gradients: Callable[..., Any] = self.plain_gradients  # or a program that gives the same
+        self.program: Program | None = None  # gives the gradients quicker
         self.now = Now(*[torch.empty(0)] * 4)
         self.reach(0)
 
@@ -103,14 +105,9 @@ class Lockstep:
         return [part.model_copy(update=n) for part, n in zip(self._template, numbers, strict=True)]
 
     def _learner(
-        self,
-        parts: Sequence[Part],
-        params: dict[str, Params],
-        memory: dict[str, Memory],
-        now: Now,
-        together: Sequence[tuple[Tensor, Tensor]] = (),
+        self, parts: Sequence[Part], params: dict[str, Params], memory: dict[str, Memory], now: Now
     ) -> Learner:
-        return Learner(self.nets, self.setting.outputs, parts, params, memory, now, together)
+        return Learner(self.nets, self.setting.outputs, parts, params, memory, now)
 
     def reach(self, task: int) -> None:
         """Training stands at this task now."""
@@ -123,7 +120,9 @@ class Lockstep:
 
     def step(self, batch: Batch, drawn: dict[str, Batch | Tensor]) -> None:
         """Train every replica on its batch. No host synchronisation, no shape that depends on values."""
-        grads, self.loss = self.gradients(self.params, self.memory, self._numbers, batch, drawn, self.now)
+        assert self.optimizer is not None
+        args = (self.params, self.memory, self._numbers, batch, drawn, self.now)
+        grads, self.loss = self.program(self.plain_gradients, *args) if self.program else self.plain_gradients(*args)
         observers = [part for part in self.parts if part.observes]
         classifier = self.params["classifier"]
         before = {name: p.clone() for name, p in classifier.items()} if observers else {}
@@ -136,29 +135,44 @@ class Lockstep:
         """Every replica's gradient, and the loss without the penalties that are left to the optimiser."""
         return vmap(self._gradients, in_dims=(0, 0, 0, 0, 0, None))(*args)
 
-    def _leashed(self) -> list[Part]:
-        """The parts whose penalty is left to the optimiser. A gradient that is adjusted must be whole before."""
+    def _leashed(self) -> list[int]:
+        """The parts whose penalty is left to the optimiser, by place. An adjusted gradient must be whole before."""
         adjusted = any(part.adjusts for part in self.parts)
-        return [part for part in self.parts if part.leashes and not adjusted] if self.task else []
+        return [place for place, part in enumerate(self.parts) if part.leashes and self.task and not adjusted]
 
     def _beside(self) -> list[Beside]:
         """What else happens to each parameter; the classifier's come first."""
-        leashes = [leash for part in self._leashed() if (leash := part.leash(self.memory[part.name])) is not None]
+        assert self.optimizer is not None
+        leashes = [leash for place in self._leashed() if (leash := self._leash(place))]
         paths = [path for part in self.parts if (path := part.path(self.memory[part.name])) is not None]
         beside = []
         for name, param in self.params["classifier"].items():
+            shape = (-1, *[1] * (param.dim() - 1))
             pulls = [
-                Pull(self._shaped(leash.strength, param), leash.anchor[name], leash.precision[name])
+                Pull(leash.strength.view(shape), leash.anchor[name], leash.precision[name])  # type: ignore[union-attr]
                 for leash in leashes
             ]
             beside.append(Beside(pulls, [path[name] for path in paths]))
         return beside + [Beside()] * (len(self.optimizer.params) - len(beside))
 
-    def _shaped(self, number: float | Tensor, like: Tensor) -> Tensor:
-        """A number for each replica, to multiply a stacked tensor."""
-        if not isinstance(number, Tensor):
-            number = torch.full((len(self.seeds),), float(number), device=self.device)
-        return number.view(-1, *[1] * (like.dim() - 1))
+    def _leash(self, place: int) -> Leash | None:
+        """A part's leash, which it gives for one network, on all of them."""
+        part = self._template[place]
+
+        def one(numbers: dict[str, Tensor], memory: Memory, params: Params) -> tuple[Any, ...]:
+            leash = part.model_copy(update=numbers).leash(memory)
+            if leash is None:
+                return ()
+            strength = leash.strength
+            if not isinstance(strength, Tensor):
+                strength = torch.full((), float(strength), device=self.device)
+            return strength, *(
+                {name: torch.broadcast_to(tree[name], p.shape) for name, p in params.items()}
+                for tree in (leash.anchor, leash.precision)
+            )
+
+        found = vmap(one)(self._numbers[place], self.memory[part.name], self.params["classifier"])
+        return Leash(*found) if found else None
 
     def _gradients(
         self,
@@ -174,12 +188,11 @@ class Lockstep:
         learner = self._learner(parts, params, memory, now)
         later = self.task > 0
         replays = [part.recall(learner, batch, drawn) if later else None for part in parts]
-        samples = [(some.x, some.task) for some in (batch, *replays) if some is not None]
-        leashed = {part.name for part in self._leashed()}
-        penalties = [part for part in parts if later and part.name not in leashed]
+        leashed = self._leashed()
+        penalties = [part for place, part in enumerate(parts) if later and place not in leashed]
 
         def loss(params: dict[str, Params]) -> Tensor:
-            at = self._learner(parts, params, memory, now, samples)
+            at = self._learner(parts, params, memory, now)
             return objective(parts, at, batch, replays, drawn, penalties)
 
         grads, value = grad_and_value(loss)(params)
@@ -244,8 +257,8 @@ class Lockstep:
         live = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(self.params)}
 
         def apart(leaf: Tensor) -> Tensor:
-            """A memory of parameters must not change with them."""
-            return leaf.clone() if leaf.untyped_storage().data_ptr() in live else leaf
+            """A memory of parameters must not change with them; and what is changed in place must be in one piece."""
+            return leaf.clone() if leaf.untyped_storage().data_ptr() in live else leaf.contiguous()
 
         for part in self.parts:
             memory = self.memory[part.name]
@@ -275,14 +288,17 @@ class Lockstep:
         self.reach(other.task)
         for mine, theirs in zip(tree_leaves(self.params), tree_leaves(other.params), strict=True):
             torch.index_select(theirs, 0, which, out=mine)
+        self.loss = other.loss[which]
 
     # checkpoints
 
     def state(self) -> dict[str, Any]:
+        assert self.optimizer is not None
         return {"params": self.params, "memory": self.memory, "optimizer": self.optimizer.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         for mine, saved in zip(tree_leaves(self.params), tree_leaves(state["params"]), strict=True):
             mine.copy_(saved)
         self.memory = self._place(state["memory"])
+        assert self.optimizer is not None
         self.optimizer.restore(state["optimizer"])

@@ -15,8 +15,15 @@ class Material:
     """Turns (indices, tasks) into batches for every replica. A batch is a gather."""
 
     def __init__(
-        self, protocol: Protocol, outputs: Outputs, seeds: Sequence[int], batch: int, device: torch.device
+        self,
+        protocol: Protocol,
+        outputs: Outputs,
+        seeds: Sequence[int],
+        batch: int,
+        device: torch.device,
+        like: "Material | None" = None,
     ) -> None:
+        """`like`: material of the same protocol that is on the device already."""
         data = protocol.data
         self.outputs, self.device = outputs, device
         self.sequences = [protocol.sequence(seed) for seed in seeds]
@@ -25,8 +32,11 @@ class Material:
             raise ThreefoldError(
                 f"batch is {batch}, but the smallest task has {smallest} training samples; at most that would be right."
             )
-        self.train_x, self.train_y = protocol.inputs(data.train_x).to(device), data.train_y.to(device)
-        self.test_x, self.test_y = protocol.inputs(data.test_x).to(device), data.test_y.to(device)
+        if like is None:
+            self.train_x, self.train_y = protocol.inputs(data.train_x).to(device), data.train_y.to(device)
+            self.test_x, self.test_y = protocol.inputs(data.test_x).to(device), data.test_y.to(device)
+        else:
+            self.train_x, self.train_y, self.test_x, self.test_y = like.train_x, like.train_y, like.test_x, like.test_y
         self._units = torch.stack([self._targets(tasks, data.classes) for tasks in self.sequences]).to(device)
         maps = [[task.pixels for task in tasks] for tasks in self.sequences]
         self._pixels = (

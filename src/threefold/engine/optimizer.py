@@ -4,12 +4,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
+KINDS = 64  # of steps that may be compiled in one process: by leashes, paths, precision, one replica or several
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # section 4.2; ε is the optimiser's usual one
 
 
@@ -56,7 +57,7 @@ def advance(
 
 @cache
 def _fused() -> tuple[Callable[..., tuple[Tensor, Tensor]], Callable[..., None]]:
-    """One compilation serves weights of all shapes."""
+    """One compilation of each kind serves weights of all shapes."""
     return torch.compile(corrections, dynamic=True), torch.compile(advance, dynamic=True)
 
 
@@ -87,26 +88,34 @@ class Adam:
         """Take a step; `whole`: and return the gradients with all pulls, which one kernel would not write down."""
         beside = beside or [Beside()] * len(grads)
         if self.compiles and not whole:
-            try:
-                self._at_once(grads, beside)
+            each = [
+                (*map(_flat, tensors), Beside([Pull(*map(_flat, p)) for p in also.pulls], [*map(_flat, also.paths)]))
+                for *tensors, also in zip(self.params, grads, self.means, self.squares, beside, strict=True)
+            ]
+            if self._at_once(each):
                 return []
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as error:  # whatever a compiler that is missing or broken raises, before any weight moved
-                self.compiles = False
-                reason = " ".join(str(error).split())[:200]
-                warnings.warn(f"no fused optimiser here, a slower one is used ({reason})", stacklevel=2)
         return self._in_turn(grads, beside)
 
-    def _at_once(self, grads: Sequence[Tensor], beside: Sequence[Beside]) -> None:
-        """Every tensor is read and written once: what bounds this on a GPU is memory."""
+    def _at_once(self, each: Sequence[tuple[Any, ...]]) -> bool:
+        """Every tensor is read and written once: what bounds this on a GPU is memory. False: there is no compiler."""
         corrected, advanced = _fused()
-        size, root = corrected(self.taken + 1, self._lr)
-        for param, grad, mean, square, also in zip(self.params, grads, self.means, self.squares, beside, strict=True):
-            pulls = [Pull(*map(_flat, pull)) for pull in also.pulls]
-            each = map(_flat, (param, grad, mean, square))
-            advanced(*each, size, root, Beside(pulls, [_flat(path) for path in also.paths]))
+        for place, (param, grad, mean, square, also) in enumerate(each):
+            try:
+                if place == 0:
+                    size, root = corrected(self.taken + 1, self._lr)
+                with torch._dynamo.config.patch(recompile_limit=KINDS):
+                    advanced(param, grad, mean, square, size, root, also)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # whatever a compiler that is missing or broken raises
+                if place:  # some weights have moved
+                    raise
+                self.compiles = False
+                reason = " ".join(str(error).split())[:200]
+                warnings.warn(f"no fused optimiser here, a slower one is used ({reason})", stacklevel=3)
+                return False
         self.taken += 1
+        return True
 
     def _in_turn(self, grads: Sequence[Tensor], beside: Sequence[Beside]) -> Sequence[Tensor]:
         """PyTorch's fused Adam; neighbouring replicas with the same learning rate are updated together."""

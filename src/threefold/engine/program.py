@@ -17,20 +17,20 @@ class Program:
     plain operations on tensors, and finds what it compiled before for another method with the same ones.
     """
 
-    def __init__(self, function: Callable[..., Any], backend: str = "inductor") -> None:
-        self.function, self.backend = function, backend
+    def __init__(self, backend: str = "inductor") -> None:
+        self.backend = backend
         self._compiled: Callable[..., list[Tensor]] | None = None
         self._used: list[int] = []
         self._result: TreeSpec | None = None
         self.broken = False
 
-    def __call__(self, *trees: Any) -> Any:
-        """The function's value; by the function itself where there is no compiler."""
+    def __call__(self, function: Callable[..., Any], *trees: Any) -> Any:
+        """The function's value (always the same function); by the function itself where there is no compiler."""
         if self.broken:
-            return self.function(*trees)
+            return function(*trees)
         leaves, spec = tree_flatten(trees)
         try:
-            compiled = self._compile(leaves, spec) if self._compiled is None else self._compiled
+            compiled = self._compile(function, leaves, spec) if self._compiled is None else self._compiled
             result = compiled(*[leaves[place] for place in self._used])
         except torch.OutOfMemoryError:
             raise
@@ -40,14 +40,16 @@ class Program:
             reason = " ".join(str(error).split())[:200]
             warnings.warn(f"steps are not compiled here, so they take longer ({reason})", stacklevel=2)
             self.broken = True
-            return self.function(*trees)
+            return function(*trees)
         self._compiled = compiled
         assert self._result is not None
         return tree_unflatten(result, self._result)
 
-    def _compile(self, leaves: list[Tensor], spec: TreeSpec) -> Callable[..., list[Tensor]]:
+    def _compile(
+        self, function: Callable[..., Any], leaves: list[Tensor], spec: TreeSpec
+    ) -> Callable[..., list[Tensor]]:
         def flat(*leaves: Tensor) -> list[Tensor]:
-            result, self._result = tree_flatten(self.function(*tree_unflatten(list(leaves), spec)))
+            result, self._result = tree_flatten(function(*tree_unflatten(list(leaves), spec)))
             return result
 
         traced = make_fx(flat)(*leaves)

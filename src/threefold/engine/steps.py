@@ -1,5 +1,6 @@
 """How the steps of a task are taken: one by one, or replayed as a CUDA graph. The step itself is the same code."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -13,6 +14,8 @@ WARM_UP = 3  # steps taken one by one before a capture: libraries set themselves
 
 
 class Steps(Protocol):
+    quiet: Callable[[], None]  # waits for whoever else uses the device: called before a capture
+
     def begin(self, draws: Draws, ahead: int) -> None:
         """A task begins: these are its draws, and so many steps are still to be taken, of later tasks too."""
 
@@ -30,6 +33,7 @@ class Eager:
 
     def __init__(self, stack: Lockstep) -> None:
         self.stack = stack
+        self.quiet: Callable[[], None] = lambda: None
 
     def begin(self, draws: Draws, ahead: int) -> None:
         self.draws = draws
@@ -53,6 +57,7 @@ class Captured:
         self.number = torch.zeros((), dtype=torch.long, device=stack.device)
         self.draws: Draws | None = None
         self.captured: object = None  # what the graph was captured for
+        self.quiet: Callable[[], None] = lambda: None
 
     def begin(self, draws: Draws, ahead: int) -> None:
         later = self.stack.task > 0  # then there is a past to protect: another step
@@ -60,9 +65,9 @@ class Captured:
         if self.draws is None or wanted != self.captured or not self.draws.replaced_by(draws):
             self.graph, self.draws, self.captured = None, draws, wanted
             worth = ahead * self.stack.weights >= WORTH
+            assert self.stack.optimizer is not None
             self.stack.optimizer.compiles |= worth
-            plain = self.stack.plain_gradients
-            self.stack.gradients = Program(plain) if worth and later else plain
+            self.stack.program = Program() if worth and later else None
         self.number.zero_()
 
     def take(self, step: int) -> None:
@@ -73,7 +78,8 @@ class Captured:
             return
         if self.graph is None:
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
+            self.quiet()
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
                 self._step()
         self.graph.replay()
 

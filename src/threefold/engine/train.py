@@ -2,10 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +14,7 @@ from threefold.engine.draws import Draws
 from threefold.engine.evaluate import accuracies
 from threefold.engine.lockstep import Lockstep
 from threefold.engine.material import Material
+from threefold.engine.saver import Saver
 from threefold.engine.steps import Steps, steps_for
 from threefold.methods import Method
 from threefold.methods.part import Setting
@@ -72,20 +71,23 @@ def train(
     device = torch.device(training.device)
     outputs = Outputs(scenario, protocol.tasks, protocol.classes_per_task)
 
-    def stacked(methods: Sequence[Method], seeds: Sequence[int], lr: Sequence[float]) -> Lockstep:
-        material = Material(protocol, outputs, seeds, training.batch, device)
+    def stacked(
+        methods: Sequence[Method], seeds: Sequence[int], lr: Sequence[float] | None, like: Material | None = None
+    ) -> Lockstep:
+        material = Material(protocol, outputs, seeds, training.batch, device, like)
         inputs = material.train_x.shape[1]
         setting = Setting(outputs, inputs, training.hidden, training.batch, protocol.data.in_unit_interval)
         return Lockstep(methods, seeds, setting, material, lr, device)
 
-    with torch.no_grad(), precise(training.precision), ThreadPoolExecutor(1) as writer:
-        writing: Future[None] | None = None
-        judged = stacked(methods, seeds, lr)
+    with torch.no_grad(), precise(training.precision), Saver(checkpoint, device) as saver:
         shared = _shared(methods, seeds, lr)
         own = list(dict.fromkeys(shared))
-        stack = stacked([Method()] * len(own), *zip(*own, strict=True)) if shared else judged
+        plain = [Method()] * len(own)
+        stack = stacked(plain, [s for s, _ in own], [r for _, r in own]) if shared else stacked(methods, seeds, lr)
+        judged = stacked(methods, seeds, None, stack.material) if shared else stack
         which = torch.tensor([own.index(pair) for pair in shared], device=device)
         steps = steps_for(stack)
+        steps.quiet = saver.quiet
         saved = checkpoint.load(device) if checkpoint else None
         if saved:
             stack.restore(saved["stack"])
@@ -112,18 +114,9 @@ def train(
             for replica, finite in enumerate(judged.finite().tolist()):
                 if not finite and outcome.diverged_at[replica] is None:
                     outcome.diverged_at[replica] = task
-            if checkpoint and task + 1 < outputs.tasks:
-                if writing:
-                    writing.result()
-                state = {"stack": stack.state(), "finished": task + 1, "outcome": vars(outcome)}
-                state |= {"judged": judged.memory} if shared else {}
-                copy = tree_map_only(Tensor, Tensor.clone, state)
-                _wait(device)
-                writing = writer.submit(_save, checkpoint, copy, device)
-                if device.type == "cpu":  # a GPU trains on meanwhile
-                    writing.result()
-        if writing:
-            writing.result()
+            if task + 1 < outputs.tasks:
+                also = {"judged": judged.memory} if shared else {}
+                saver.save({"stack": stack.state(), "finished": task + 1, "outcome": vars(outcome)} | also)
     return outcome
 
 
@@ -131,14 +124,6 @@ def _shared(methods: Sequence[Method], seeds: Sequence[int], lr: Sequence[float]
     """What each replica's network depends on where no part trains: seed and learning rate; else nothing is shared."""
     parts = [part for method in methods for part in method.parts]
     return list(zip(seeds, lr, strict=True)) if parts and not any(part.trains for part in parts) else []
-
-
-def _save(checkpoint: Checkpoint, state: dict[str, Any], device: torch.device) -> None:
-    """Write a state that nobody else uses; from a GPU it is fetched beside the steps of the next task."""
-    if device.type == "cuda":
-        with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
-            state = tree_map_only(Tensor, Tensor.cpu, state)
-    checkpoint.save(state)
 
 
 def _train_task(

@@ -68,7 +68,7 @@ class Settings(BaseModel):
         return device
 
     def resolved_precision(self) -> str:
-        """Of matrix products: on a GPU tf32 unless asked otherwise, which moves no mean (docs/performance.md)."""
+        """Of matrix products: on a GPU tf32 unless asked otherwise, which moves no mean (docs/reproduction.md)."""
         usual = "tf32" if self.resolved_device() == "cuda" else "fp32"
         return usual if self.precision == "auto" else self.precision
 

@@ -154,6 +154,7 @@ class ER(Exemplars):
     """Stored data, replayed during training, used as exemplars during execution, or both (appendix C)."""
 
     name = "er"
+    replays_inputs = True
     use: Literal["training", "execution", "both"] = hyper("when the stored data are used", "training")
 
     @property
@@ -162,7 +163,7 @@ class ER(Exemplars):
 
     @property
     def trains(self) -> bool:
-        return self.use != "execution"
+        return self.use != "execution" or type(self) is not ER  # an heir may do anything
 
     def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
         if self.use == "execution" or not task:

@@ -29,6 +29,11 @@ def objective(
     Current and replayed data are weighted 1/K and 1 − 1/K, with K the number of tasks so far (section 4.2).
     `penalties` are the parts that add one.
     """
+    recalled = [
+        (replay.x, replay.task) for part, replay in zip(parts, replays, strict=True) if replay and part.replays_inputs
+    ]
+    if recalled:
+        learner.see([(batch.x, batch.task), *recalled])
     special = (part.loss(learner, batch) for part in parts)
     total = next((loss for loss in special if loss is not None), None)
     if total is None:
@@ -41,7 +46,10 @@ def objective(
     if replayed:
         share = 1 / learner.now.seen
         total = share * total + (1 - share) * sum(replayed) / len(replayed)
-    further = [part.penalty(learner.params, learner.memory[part.name]) for part in penalties]
+    further = [
+        (Part.penalty if part.leashes else type(part).penalty)(part, learner.params, learner.memory[part.name])
+        for part in penalties
+    ]
     further += [part.side_loss(learner, batch, replay, drawn) for part, replay in zip(parts, replays, strict=True)]
     for loss in further:
         total = total if loss is None else total + loss

@@ -104,12 +104,10 @@ class Learner:
         params: Mapping[str, Params],
         memory: Mapping[str, Memory],
         now: Now,
-        together: Sequence[tuple[Tensor, Tensor]] = (),
     ) -> None:
         self.nets, self.outputs, self.parts = nets, outputs, parts
         self.all_params, self.memory, self.now = params, memory, now
-        self._together = together  # inputs and tasks whose logits one pass may give
-        self._known: list[Tensor] | None = None
+        self._seen: list[tuple[Tensor, Tensor, Tensor]] = []  # inputs, tasks and their logits
 
     @property
     def params(self) -> Params:
@@ -118,33 +116,32 @@ class Learner:
     def logits(self, x: Tensor, task: Tensor, params: Params | None = None) -> Tensor:
         """The classifier's output, inactive units included, for samples of `task` (one for all, or one each)."""
         if params is None:
-            for place, (mine, its) in enumerate(self._together):
+            for mine, its, logits in self._seen:
                 if x is mine and task is its:
-                    return self._in_one_pass()[place]
+                    return logits
         return self._forward(x, task, self.params if params is None else params)
 
     def _forward(self, x: Tensor, task: Tensor, params: Params) -> Tensor:
         logits: Tensor = functional_call(self.nets["classifier"], params, (x, self._gates(task)))
         return logits
 
-    def _in_one_pass(self) -> list[Tensor]:
-        """A step's current and replayed samples go through the network at once, the same inputs (LwF's) only once.
+    def see(self, samples: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Send these inputs (with their tasks) through the network at once; `logits` knows them from then on.
 
-        So each weight's gradient is one product instead of a sum of several.
+        So each weight's gradient is one product instead of a sum of several. The same inputs (LwF's) go through once,
+        unless gates make them different ones.
         """
-        if self._known is None:
-            gated = self._gates(self._together[0][1]) is not None  # if not, the task makes no difference
-            keys = [(id(x), id(task) if gated else 0) for x, task in self._together]
-            different = dict(zip(keys, self._together, strict=True))
-            inputs, tasks = zip(*different.values(), strict=True)
-            if len(different) == 1:
-                logits = self._forward(inputs[0], tasks[0], self.params)
-            else:
-                each = [task.expand(len(x)) for x, task in different.values()]
-                logits = self._forward(torch.cat(inputs), torch.cat(each), self.params)
-            pieces = dict(zip(different, torch.split(logits, [len(x) for x in inputs]), strict=True))
-            self._known = [pieces[key] for key in keys]
-        return self._known
+        gated = self._gates(samples[0][1]) is not None
+        keys = [(id(x), id(task) if gated else 0) for x, task in samples]
+        different = dict(zip(keys, samples, strict=True))
+        inputs, tasks = zip(*different.values(), strict=True)
+        if len(different) == 1:
+            logits = self._forward(inputs[0], tasks[0], self.params)
+        else:
+            each = [task.expand(len(x)) for x, task in different.values()]
+            logits = self._forward(torch.cat(inputs), torch.cat(each), self.params)
+        pieces = dict(zip(different, torch.split(logits, [len(x) for x in inputs]), strict=True))
+        self._seen = [(x, task, pieces[key]) for key, (x, task) in zip(keys, samples, strict=True)]
 
     def features(self, x: Tensor, task: Tensor) -> Tensor:
         """Activations of the last hidden layer (iCaRL's ψ)."""
@@ -203,6 +200,7 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     name: ClassVar[str]
     uses_task: ClassVar[bool] = False  # does it use the task in the hidden layers?
+    replays_inputs: ClassVar[bool] = False  # does its `replay_loss` take the logits of what it recalls, all of it?
 
     @classmethod
     def per_replica(cls) -> list[str]:
@@ -214,6 +212,13 @@ class Part(BaseModel):
             and isinstance(field.json_schema_extra, dict)
             and field.json_schema_extra["per_replica"]
         ]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        if {"penalty", "leash"} <= vars(cls).keys():
+            raise ThreefoldError(
+                f"{cls.__name__} defines penalty and leash, two forms of one thing; right would be one."
+            )
 
     @model_validator(mode="wrap")
     @classmethod
@@ -256,7 +261,7 @@ class Part(BaseModel):
         """Further draws that each step needs, by name."""
         return {}
 
-    # at each step, for one network; `recall`, `penalty` and `adjust` from the second task on
+    # at each step, for one network; `recall`, `penalty`, `leash` and `adjust` from the second task on
 
     def gates(self, memory: Memory, task: Tensor) -> Sequence[Tensor] | None:
         """For each hidden layer a factor per unit, for samples of `task`."""
@@ -293,6 +298,8 @@ class Part(BaseModel):
         """The classifier's gradient, changed before the optimiser sees it."""
         return grads
 
+    # after each step, for one network or the stack
+
     def observe(self, memory: Memory, before: Params, after: Params, grads: Params) -> None:
         """What a step did. Elementwise and in place, so the same code serves one network and the stack."""
 
@@ -311,7 +318,8 @@ class Part(BaseModel):
 
     @property
     def leashes(self) -> bool:
-        return type(self).leash is not Part.leash
+        """Is the penalty a leash? The one of `penalty` and `leash` counts that was defined last."""
+        return _defines(type(self), "leash") < _defines(type(self), "penalty")
 
     @property
     def adjusts(self) -> bool:
@@ -332,6 +340,11 @@ class Part(BaseModel):
     def scores(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor | None:
         """A score for each output unit, the highest active one wins; None: the classifier's output."""
         return None
+
+
+def _defines(part: type[Part], hook: str) -> int:
+    """How far up the classes of a part the hook was defined; Part's own definition is as far as nobody's."""
+    return next(place for place, cls in enumerate(part.__mro__) if hook in vars(cls) or cls is Part)
 
 
 def only_active(values: Tensor, active: Tensor) -> Tensor:

@@ -43,6 +43,8 @@ def copied(params: Params) -> Params:
 class Taught(Part):
     """Replays with targets from a copy of the classifier, stored after the previous task."""
 
+    replays_inputs = True
+
     def hard(self, learner: Learner, memory: Memory, x: Tensor, task: Tensor) -> Tensor:
         """The most likely unit among those that were active one task ago (section A.1.1)."""
         logits = learner.logits(x, task, params=memory["teacher"])

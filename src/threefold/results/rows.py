@@ -5,7 +5,8 @@ Every measured number is there in full; what the methods kept to look at (the ge
 
 import gzip
 import json
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -61,10 +62,11 @@ class Rows:
         try:
             content = self.path.read_bytes()
             lines = (gzip.decompress(content) if self.path.suffix == ".gz" else content).decode().splitlines()
-            head, *self._cohorts = [json.loads(line) for line in lines]
+            head, *cohorts = [json.loads(line) for line in lines]
             self._experiments: dict[str, dict[str, Any]] = head["experiments"]
             known = head["format"] == FORMAT
-        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            self._records = [record for cohort in cohorts for record in _records(cohort)] if known else []
+        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
             raise ThreefoldError(
                 f"rows '{self.path}' cannot be read ({error}); right would be a file that threefold wrote."
             ) from error
@@ -75,11 +77,14 @@ class Rows:
         return self._experiments
 
     def all(self) -> Iterator[Record]:
-        for cohort in self._cohorts:
-            for run in cohort["runs"]:
-                spec = cohort["spec"] | {"seed": run["seed"]}
-                data = {name: cohort[name] for name in SHARED} | {name: run[name] for name in OWN}
-                data |= {"key": run_key(spec), "spec": spec, "metrics": {}, "keepsakes": {}}
-                record = Record.from_json(data)
-                metrics = measure(list(record.initial), [list(row) for row in record.matrix])
-                yield Record(**vars(record) | {"metrics": metrics})
+        return iter(self._records)
+
+
+def _records(cohort: Mapping[str, Any]) -> Iterator[Record]:
+    for run in cohort["runs"]:
+        spec = cohort["spec"] | {"seed": run["seed"]}
+        data = {name: cohort[name] for name in SHARED} | {name: run[name] for name in OWN}
+        data |= {"key": run_key(spec), "spec": spec, "metrics": {}, "keepsakes": {}}
+        record = Record.from_json(data)
+        metrics = measure(list(record.initial), [list(row) for row in record.matrix])
+        yield Record(**vars(record) | {"metrics": metrics})

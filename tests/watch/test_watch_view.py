@@ -11,6 +11,7 @@ from page_reader import Page
 from watch_lab import ask, asked, events, keep, names, stale_lock, watching
 
 from threefold.experiments import Section
+from threefold.experiments.failure import Failure
 from threefold.report import html
 from threefold.results import Store
 from threefold.watch.app import templates
@@ -181,3 +182,20 @@ def test_changes_are_sent_and_nothing_else(tmp_path: Path, section: Section) -> 
         digests = {attrs["id"]: attrs["data-digest"] for tag, attrs in Page(text).elements if "data-digest" in attrs}
         sent = {data["name"]: data["digest"] for kind, data in [*first, *again] if kind == "part"}
         assert (status, digests["e1"]) == (200, sent["e1"])
+
+
+def test_a_cohort_that_was_given_up_is_told_until_its_runs_are_there(tmp_path: Path, section: Section) -> None:
+    path = tmp_path / "some.db"
+    keep(path, section, results=False)
+    folder = Path(f"{path}.checkpoints")
+    folder.mkdir()
+    records = section.results[0].records
+    reason = "3 times, at last by <b>a node that died</b>"
+    Failure("split-mnist Task-IL none ×3", [r.key for r in records], reason).write(folder / "abc.failed")
+    view = View(path, templates)
+    now = view.look()["now"]
+    assert "Given up" in now
+    assert "&lt;b&gt;a node that died" in now
+    with Store(path) as opened:
+        opened.add(records)
+    assert "Given up" not in view.look()["now"]

@@ -1,6 +1,5 @@
 """The driver's side: cohorts become Ray tasks, and what they stream back is passed on to the campaign."""
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -131,7 +130,7 @@ class Cluster:
             case task.Kept():
                 stream.failed = 0
                 if stream.work.checkpoint:
-                    keep(stream.work.checkpoint, event.content)
+                    stream.work.checkpoint.keep(event.content)
             case _:
                 self._ended(each, event)
 
@@ -181,19 +180,3 @@ def _content(checkpoint: Checkpoint | None) -> bytes | None:
     if checkpoint is None or checkpoint.load(torch.device("cpu")) is None:
         return None
     return checkpoint.path.read_bytes()
-
-
-def keep(checkpoint: Checkpoint, content: bytes) -> None:
-    """Replace the checkpoint's file by what a worker made of its state: whole or not at all."""
-    temporary = checkpoint.path.with_suffix(f".{os.getpid()}.tmp")  # which `Checkpoint.discard` knows
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(checkpoint.path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ThreefoldError(
-            f"checkpoint '{checkpoint.path}' cannot be written ({error}); right would be a folder with space."
-        ) from error

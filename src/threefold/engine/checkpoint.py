@@ -1,6 +1,7 @@
 """A finished task is kept the moment it is finished (DESIGN idea 6)."""
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO
 from itertools import count
@@ -48,14 +49,25 @@ class Checkpoint:
 
     def save(self, state: dict[str, Any]) -> None:
         """Replace the file by this state."""
+
+        def write(path: Path) -> None:
+            torch.save(state, path)  # by its path: then PyTorch writes without Python, and training goes on
+            seal = _seal(_sum(path))
+            with path.open("ab") as file:
+                file.write(seal)
+
+        self._replace(write)
+
+    def keep(self, content: bytes) -> None:
+        """Replace the file by the content of another's, made on another machine."""
+        self._replace(lambda path: path.write_bytes(content))
+
+    def _replace(self, write: Callable[[Path], object]) -> None:
         temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            torch.save(state, temporary)  # by its path: then PyTorch writes without Python, and training goes on
-            seal = _seal(_sum(temporary))
-            with temporary.open("ab") as file:
-                file.write(seal)
-                file.flush()
+            write(temporary)
+            with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             temporary.replace(self.path)
         except (OSError, RuntimeError) as error:

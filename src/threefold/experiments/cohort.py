@@ -12,7 +12,7 @@ from threefold.experiments.cell import Cell
 from threefold.results import run_key
 
 SHARE_OF_MEMORY = 0.7  # of what is free: evaluation and consolidation need some, too
-COPIES = 8  # of the parameters: themselves, gradient, Adam's two, a method's memory, what a step holds on the way
+COPIES = 12  # of the parameters: themselves, gradient, Adam's two, a method's memory, all that on its way to disk
 
 
 @dataclass(frozen=True)

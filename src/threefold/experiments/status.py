@@ -1,5 +1,6 @@
 """What is done, running and left."""
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,13 +17,14 @@ from threefold.results import Record, Store
 def status_of(store: Store) -> Iterator[str]:
     """A line for each experiment, then one for each cohort in training."""
     found = sections(store)
+    where = "" if store.path == Path("threefold.db") else f" --store {shlex.quote(str(store.path))}"
     for section in found:
         done = sum(len(result.records) for result in section.results)
         line = f"{section.name}: {done} of {done + section.left} runs done"
         if section.left:
             rest = time_left(store, section)
             when = "time not known yet" if rest is None else f"about {rest}"
-            line += f", {section.left} left, {when}: {section.command}"
+            line += f", {section.left} left, {when}: {section.command}{where}"
         yield line
     if not found:
         yield f"{store.path}: no experiment was asked for yet"

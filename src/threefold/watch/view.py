@@ -9,13 +9,14 @@ from jinja2 import Environment
 
 from threefold.errors import ThreefoldError
 from threefold.experiments.ask import sections
+from threefold.experiments.failure import failures
 from threefold.experiments.status import time_left
 from threefold.report.evidence import Board, Evidence
 from threefold.report.html import Arranged, arrange, closing, summary
 from threefold.report.html_cell import card, inside, line
 from threefold.report.html_section import name_of, whole
 from threefold.report.svg import forgetting
-from threefold.report.words import count, duration
+from threefold.report.words import count, duration, moment
 from threefold.results import Record, Store
 from threefold.watch.stand import Pace
 
@@ -101,11 +102,13 @@ class View:
             trouble=trouble,
             running=[stand for stand in stands if stand.alive],
             killed=[stand for stand in stands if not stand.alive] if left else [],
+            failed=[each for each in failures(self._pace.folder) if not self._known.keys() >= set(each.runs)],
             left=left,
             done=done,
             exists=self.path.exists(),
             store=self.path,
             count=count,
+            moment=moment,
         )
 
 

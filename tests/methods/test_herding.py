@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from method_lab import PROTOCOLS, SCENARIOS, SEEDS, Lab, competing, copied, features, of, setting_of, target
 
 from threefold.engine import lockstep
-from threefold.methods import AGEM, ER, ICaRL, Method
+from threefold.methods import AGEM, ER, ICaRL, Method, exemplars
 from threefold.methods.exemplars import herd
 
 
@@ -326,3 +326,18 @@ def test_means_follow_the_network():
     for replica in range(len(SEEDS)):
         assert np.allclose(new[replica], class_means(lab, replica, True), rtol=0, atol=1e-12)
     assert (new[:, :2] - old).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_herding_in_groups_or_one_by_one_is_herding(count, monkeypatch):
+    found, real = torch.rand(5, 9, 4, generator=torch.Generator().manual_seed(0)), torch.ones(5, 9, dtype=torch.bool)
+    real[1, 7:] = False
+    real[3, 8:] = False
+    count = min(count, 7)
+    chosen = {}
+    for few, products in ((1, 1), (1, 2 * 81), (1, 10**9), (0, 1), (100, 10**9)):
+        monkeypatch.setattr(exemplars, "FEW", few)
+        monkeypatch.setattr(exemplars, "PRODUCTS", products)
+        chosen[few, products] = herd(found, real, count)
+    first, *others = chosen.values()
+    assert all(torch.equal(first, other) for other in others)

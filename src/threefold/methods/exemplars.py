@@ -31,6 +31,8 @@ from threefold.protocols import Task
 from threefold.randomness import generator
 
 Selection = Literal["herding", "random"]
+FEW = 8  # herding fewer than one sample in so many multiplies the chosen alone with all others
+PRODUCTS = 1 << 30  # products of samples with each other that herding holds at once: 4 GB
 
 
 def herd(features: Tensor, real: Tensor, count: int) -> Tensor:
@@ -40,6 +42,16 @@ def herd(features: Tensor, real: Tensor, count: int) -> Tensor:
     With t = nμ − Σψ(p_j) that is the smallest ‖ψ(x)‖² − 2 ψ(x)·t, and ψ(x)·t changes by ψ(x)·μ − ψ(x)·ψ(p_n) from one
     choice to the next. No sample is chosen twice.
     """
+    samples = features.shape[1]
+    if count * FEW < samples:
+        return _herd(features, real, count, None)
+    group = max(1, PRODUCTS // samples**2)
+    groups = [slice(start, start + group) for start in range(0, len(features), group)]
+    return torch.cat([_herd(features[g], real[g], count, features[g] @ features[g].mT) for g in groups])
+
+
+def _herd(features: Tensor, real: Tensor, count: int, products: Tensor | None) -> Tensor:
+    """`products`: of all samples with each other, if so many are chosen that it pays to have them at once."""
     features = features * real.unsqueeze(-1)
     mean = features.sum(1) / real.sum(1, keepdim=True)
     towards = (features @ mean.unsqueeze(-1)).squeeze(-1)
@@ -49,8 +61,11 @@ def herd(features: Tensor, real: Tensor, count: int) -> Tensor:
     for _ in range(count):
         pick = cost.argmin(1)
         chosen.append(pick)
-        products = (features @ features[replica, pick].unsqueeze(-1)).squeeze(-1)
-        cost = cost - 2 * (towards - products)
+        if products is None:
+            row = (features @ features[replica, pick].unsqueeze(-1)).squeeze(-1)
+        else:
+            row = products[replica, pick]
+        cost = cost - 2 * (towards - row)
         cost[replica, pick] = torch.inf
     return torch.stack(chosen, dim=1)
 

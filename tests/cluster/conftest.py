@@ -2,19 +2,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from two_nodes import TROUBLE, Nodes
 
 from threefold.cluster import connected
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """As many as a worker with one CPU uses."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -3,20 +3,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 from doc_pages import Desk, blobs, desk, fetchable
 from method_page import PAGE
 
 from threefold import Dataset
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Nets this small gain nothing from a second thread, and lose much where other processes want its core."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

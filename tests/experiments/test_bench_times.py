@@ -1,6 +1,5 @@
 """The bench, on shapes that take no time: that it measures what it says, not how fast this machine is."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,14 +14,6 @@ from threefold.methods import METHODS, Method
 from threefold.protocols import Permuted, Protocol, Split
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 import sys
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,6 @@ from threefold.scenarios import SCENARIOS
 SEEDS = (1, 2, 3)
 STRENGTHS = (1, 100)
 running = sys.modules["threefold.experiments.run"]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,11 @@
 import json
 import math
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import threefold
 from threefold import Dataset, Offline, Part, Split, Store, ThreefoldError
@@ -32,14 +30,6 @@ class Homely(Part):
 
     def refuse(self, setting: Setting) -> str | None:
         return None if setting.outputs.scenario.task_known else "Homely must be told the task."
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

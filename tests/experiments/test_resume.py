@@ -1,12 +1,10 @@
 """Every method, stopped after any task: the same call goes on and ends bit for bit where an undisturbed one ends."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import threefold
 from threefold import Dataset, Split
@@ -20,14 +18,6 @@ QUICK = {"iters": 5, "hidden": 8, "batch": 16, "device": "cpu"}
 
 class Killed(BaseException):
     """Stands in for the end of the process."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

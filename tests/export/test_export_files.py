@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tiny_lab import Ended, contents
 
 import threefold.export
-from threefold.cli import main
 from threefold.results import Record, Store
 
 KINDS = ("csv", "npz", "parquet")
@@ -38,18 +36,6 @@ def store(runs: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Store(path) as opened:
         opened.add(runs)
     return path
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    def call(*words: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["threefold", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return Ended(int(ended.value.code or 0), captured.out, captured.err)
-
-    return call
 
 
 def same(ours: float, theirs: object) -> bool:

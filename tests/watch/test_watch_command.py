@@ -2,7 +2,6 @@
 
 import shlex
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from fake_sections import a_cell, a_table, protocol, table_b1
 from tiny_lab import Ended, contents
 
-from threefold.cli import main
 from threefold.experiments import Cell, Settings, parse_seeds
 from threefold.experiments.command import reproducing
 from threefold.experiments.seeds import written_seeds
@@ -18,18 +16,6 @@ from threefold.methods import Method, Part, hyper, parse
 from threefold.protocols import Split
 from threefold.results import run_key
 from threefold.scenarios import SCENARIOS
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    def call(*words: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["threefold", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return Ended(int(ended.value.code or 0), captured.out, captured.err)
-
-    return call
 
 
 def test_what_is_wrong_is_one_sentence(

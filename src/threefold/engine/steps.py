@@ -9,7 +9,7 @@ from threefold.engine.draws import Draws
 from threefold.engine.lockstep import Lockstep
 from threefold.engine.program import Program
 
-WORTH = 10**12  # weights to be moved ahead from which on compiling pays: it takes half a minute
+WORTH = 10**12  # weights to be moved ahead from which on compiling pays: it takes ten seconds and more
 WARM_UP = 3  # steps taken one by one before a capture: libraries set themselves up at their first call
 
 

@@ -1,0 +1,32 @@
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from tiny_lab import Ended
+
+from threefold.cli import main
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Networks this small gain nothing from a second thread, and on a busy machine wait for it fifty times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """The command line, in this process: a new one would spend seconds on importing torch."""
+
+    def call(*words: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["threefold", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), captured.out, captured.err)
+
+    return call

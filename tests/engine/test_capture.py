@@ -10,7 +10,6 @@ import torch
 from tiny_cohorts import PROTOCOLS
 
 from threefold.engine import Training, steps, train
-from threefold.engine.optimizer import advance, corrections
 from threefold.engine.program import Program
 from threefold.methods import parse
 from threefold.scenarios import find
@@ -99,7 +98,6 @@ def test_what_is_ahead_decides_what_is_compiled(worth, program, graphs, monkeypa
             made.append(self)
 
     monkeypatch.setattr(steps, "Program", Eager)
-    monkeypatch.setattr("threefold.engine.optimizer._fused", lambda: (corrections, advance))
     compiled = outcome("ewc:strength=50")
     kinds = [kind for _, _, kind in graphs]
     assert kinds == [type(None), Eager if program is Program else type(None)]  # the first task has no past

@@ -66,7 +66,7 @@ class Company:
         self.protocol, self.training = protocol, training
         self.device = torch.device(training.device)
         self._material: Material | None = None
-        self._lenders: dict[Hashable, Lockstep] = {}
+        self._lent: dict[Hashable, dict[str, Params]] = {}
         self.trained: list[Lockstep] = []
         views: dict[int, View] = {}
         for group in _trained_alike(crews):
@@ -98,12 +98,11 @@ class Company:
         """A stack to be trained. Networks beside its classifiers that another stack trains are lent by that."""
         lent: dict[str, Params] = {}
         keys = [(key, part) for part in crew.methods[0].parts if (key := self._lending(crew, part)) is not None]
-        for key, part in keys:
-            if key in self._lenders:
-                lent |= self._lenders[key].beside(part)
-        stack = self._stack(crew, crew.lr, lent)
         for key, _ in keys:
-            self._lenders.setdefault(key, stack)
+            lent |= self._lent.get(key, {})
+        stack = self._stack(crew, crew.lr, lent)
+        for key, part in keys:
+            self._lent.setdefault(key, stack.beside(part))
         return stack
 
     def _lending(self, crew: Crew, part: Part) -> Hashable | None:

@@ -50,9 +50,9 @@ class Captured:
     """A step is captured once and replayed: on a GPU the launches would take longer than the work.
 
     A graph works on tensors by their addresses, so it serves for as long as parameters, memory and draws stay in place:
-    for all tasks but the first, unless a method's memory changes its shape. Where much is ahead, gradient and
-    optimiser in it are compiled as well. The step's number is counted on the device. On a `stream` of its own it runs
-    beside the graphs of other stacks: small networks leave most of a GPU idle.
+    for all tasks but the first, unless a method's memory changes its shape. Where much is ahead, the gradient in it is
+    compiled as well. The step's number is counted on the device. On a `stream` of its own it runs beside the graphs of
+    other stacks: small networks leave some of a GPU idle.
     """
 
     def __init__(self, stack: Lockstep, stream: "torch.cuda.Stream | None" = None) -> None:
@@ -69,8 +69,6 @@ class Captured:
         if self.draws is None or wanted != self.captured or not self.draws.replaced_by(draws):
             self.graph, self.draws, self.captured = None, draws, wanted
             worth = ahead * self.stack.weights >= WORTH
-            assert self.stack.optimizer is not None
-            self.stack.optimizer.compiles |= worth
             self.stack.program = Program() if worth and later else None
         self.number.zero_()
         if self.stream:

@@ -17,7 +17,6 @@ from threefold.experiments.cell import Cell
 from threefold.results import run_key
 
 SHARE_OF_MEMORY = 0.7  # of what is free: evaluation and consolidation need some, too
-FILLING = 1 << 26  # weights that keep a GPU busy
 COPIES = 12  # of the parameters: themselves, gradient, Adam's two, a method's memory, all that on its way to disk
 
 
@@ -61,12 +60,7 @@ class Cohort:
     @property
     def weight(self) -> int:
         """What it costs, in numbers that steps move; good enough to put cheap cohorts first."""
-        return self.weights * self.cell.training.iters * self.cell.protocol.tasks
-
-    @cached_property
-    def weights(self) -> int:
-        """Of all its networks."""
-        return sum(run.cell.numbers for run in self.runs)
+        return sum(run.cell.numbers for run in self.runs) * self.cell.training.iters * self.cell.protocol.tasks
 
     def halves(self) -> "list[Cohort]":
         """Whole stacks as long as there are several."""
@@ -103,24 +97,7 @@ def plan(runs: Iterable[Run], memory: Callable[[str], int] | None = None) -> lis
     for stack in stacks:
         joined.setdefault(_in_common(stack), []).append(stack)
     cohorts = [Cohort(tuple(chain(*together))) for kin in joined.values() for together in _fitting(kin, memory)]
-    return _filled(sorted(cohorts, key=lambda cohort: cohort.weight))
-
-
-def _filled(cohorts: Sequence[Cohort]) -> list[Cohort]:
-    """Cohorts of small networks, which would leave most of a GPU idle, together."""
-    filled: list[Cohort] = []
-    last: dict[Hashable, int] = {}  # where the last one of a kind is
-    for cohort in cohorts:
-        kind = (cohort.cell.protocol, cohort.cell.training)
-        place = last.get(kind)
-        if cohort.cell.training.device == "cuda" and place is not None:
-            both = Cohort(filled[place].runs + cohort.runs)
-            if both.weights <= FILLING:
-                filled[place] = both
-                continue
-        last[kind] = len(filled)
-        filled.append(cohort)
-    return filled
+    return sorted(cohorts, key=lambda cohort: cohort.weight)
 
 
 def _grouped(runs: Iterable[Run]) -> dict[str, list[Run]]:

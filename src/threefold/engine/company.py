@@ -1,6 +1,6 @@
 """The stacks of a cohort. What would be trained alike is trained once: networks, and networks beside them."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from threefold.engine.lockstep import Lockstep, code
 from threefold.engine.material import Material
 from threefold.engine.training import Training
 from threefold.methods import Method
-from threefold.methods.part import Params, Part, Setting
+from threefold.methods.part import Memory, Params, Setting
 from threefold.protocols import Protocol
 from threefold.scenarios import Outputs, Scenario
 
@@ -25,8 +25,16 @@ class Crew:
     seeds: Sequence[int]
     lr: Sequence[float]
 
-    def each(self, methods: Iterable[Method]) -> "list[Network]":
-        """The networks, if they are trained with these methods."""
+    def networks(self) -> "list[Network]":
+        return self._each(self.methods)
+
+    def trained(self) -> "list[Network]":
+        """The networks that stand for its own: some may be equal. Where they would not be of one code, its own."""
+        methods = [method.trained_as() for method in self.methods]
+        same = all(code(method) == code(methods[0]) for method in methods)
+        return self._each(methods if same else self.methods)
+
+    def _each(self, methods: Sequence[Method]) -> "list[Network]":
         return [Network(m, seed, lr) for m, seed, lr in zip(methods, self.seeds, self.lr, strict=True)]
 
 
@@ -37,7 +45,7 @@ class Network:
     method: Method = field(compare=False)
     seed: int
     lr: float
-    parts: tuple[Hashable, ...] = ()
+    parts: tuple[Hashable, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         told = tuple((type(part), part.model_dump_json()) for part in self.method.parts)
@@ -58,6 +66,11 @@ class View:
             self.stack.take_over(self.source, self.which)
             self.stack.consolidate(besides=self.source.memory.keys())
 
+    def own_memory(self) -> dict[str, Memory]:
+        """What is remembered for judging alone."""
+        source = self.stack if self.source is None else self.source
+        return {name: memory for name, memory in self.stack.memory.items() if name not in source.memory}
+
 
 class Company:
     """All stacks of a cohort: those that are trained, and for each crew a view on one of them."""
@@ -75,8 +88,8 @@ class Company:
 
     def _views(self, crews: dict[int, Crew]) -> dict[int, View]:
         """Views of crews that are trained alike; where there is nothing to share, a crew's own methods are trained."""
-        own = {number: crew.each(crew.methods) for number, crew in crews.items()}
-        alike = {number: crew.each(m.trained_as() for m in crew.methods) for number, crew in crews.items()}
+        own = {number: crew.networks() for number, crew in crews.items()}
+        alike = {number: crew.trained() for number, crew in crews.items()}
         every = list(dict.fromkeys(network for each in alike.values() for network in each))
         if len(crews) == 1 and sum(map(len, alike.values())) == len(every):
             alike, (every,) = own, own.values()
@@ -97,19 +110,13 @@ class Company:
     def _trained(self, crew: Crew) -> Lockstep:
         """A stack to be trained. Networks beside its classifiers that another stack trains are lent by that."""
         lent: dict[str, Params] = {}
-        keys = [(key, part) for part in crew.methods[0].parts if (key := self._lending(crew, part)) is not None]
-        for key, _ in keys:
+        keys = _lending(crew)
+        for key in keys.values():
             lent |= self._lent.get(key, {})
         stack = self._stack(crew, crew.lr, lent)
-        for key, part in keys:
+        for part, key in keys.items():
             self._lent.setdefault(key, stack.beside(part))
         return stack
-
-    def _lending(self, crew: Crew, part: Part) -> Hashable | None:
-        """Equal for stacks whose networks beside the classifier learn the same; None: they are like no other's."""
-        key = part.networks_depend_on()
-        other_data = any(type(each).pool is not Part.pool for each in crew.methods[0].parts)
-        return None if key is None or other_data else (key, tuple(crew.seeds), tuple(crew.lr))
 
     def _stack(self, crew: Crew, lr: Sequence[float] | None, lent: dict[str, Params] | None = None) -> Lockstep:
         protocol, training = self.protocol, self.training
@@ -131,22 +138,28 @@ class Company:
             view.consolidate()
 
     def state(self) -> dict[str, Any]:
-        judged = [view.stack.memory if view.source else {} for view in self.views]
+        judged = [view.own_memory() for view in self.views]
         return {"trained": [stack.state() for stack in self.trained], "judged": judged}
 
     def restore(self, state: dict[str, Any]) -> None:
         for stack, saved in zip(self.trained, state["trained"], strict=True):
             stack.restore(saved)
         for view, memory in zip(self.views, state["judged"], strict=True):
-            if view.source:
-                view.stack.memory = memory
+            view.stack.memory |= memory
+
+
+def _lending(crew: Crew) -> dict[str, Hashable]:
+    """By part: equal for stacks whose networks beside the classifier learn the same, replica by replica."""
+    each = [method.networks_depend_on() for method in crew.methods]
+    known = [part for part in each[0] if all(part in keys for keys in each)]
+    return {part: (tuple(keys[part] for keys in each), tuple(crew.seeds), tuple(crew.lr)) for part in known}
 
 
 def _trained_alike(crews: Sequence[Crew]) -> list[list[int]]:
     """The numbers of the crews, grouped by the code that trains them."""
     groups: list[tuple[object, list[int]]] = []
     for number, crew in enumerate(crews):
-        wanted = (crew.scenario, code(crew.methods[0].trained_as()))
+        wanted = (crew.scenario, code(crew.trained()[0].method))
         found = next((group for key, group in groups if key == wanted), None)
         if found is None:
             groups.append((wanted, [number]))

@@ -138,7 +138,7 @@ class Lockstep:
     def step(self, batch: Batch, drawn: dict[str, Batch | Tensor]) -> None:
         """Train every replica on its batch. No host synchronisation, no shape that depends on values."""
         assert self.optimizer is not None
-        args = (self.params, self.memory, self._numbers, batch, drawn, self.now)
+        args = (self.own, self.memory, self._numbers, batch, drawn, self.now)  # what is lent is ahead or behind
         grads, self.loss = self.program(self.plain_gradients, *args) if self.program else self.plain_gradients(*args)
         observers = [part for part in self.parts if part.observes]
         classifier = self.params["classifier"]
@@ -210,10 +210,10 @@ class Lockstep:
         sides = {part.name for part in parts if not self._lent(part)}
 
         def loss(own: dict[str, Params]) -> Tensor:
-            at = self._learner(parts, params | own, memory, now)
+            at = self._learner(parts, own, memory, now)
             return objective(parts, at, batch, replays, drawn, penalties, sides)
 
-        grads, value = grad_and_value(loss)({name: params[name] for name in self.own})
+        grads, value = grad_and_value(loss)(params)
         for part in parts:
             if later and part.adjusts:
                 grads = grads | {"classifier": part.adjust(grads["classifier"], learner, drawn)}
@@ -298,9 +298,9 @@ class Lockstep:
         """How many weights a step moves."""
         return sum(leaf.numel() for leaf in tree_leaves(self.own))
 
-    def beside(self, part: Part) -> dict[str, Params]:
+    def beside(self, part: str) -> dict[str, Params]:
         """The networks that a part has beside the classifier."""
-        return {name: self.params[name] for name in self._beside[part.name]}
+        return {name: self.params[name] for name in self._beside[part]}
 
     def wishes(self, part: Part, seed: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
         """What a part draws for the steps of this task."""
@@ -318,8 +318,9 @@ class Lockstep:
     def take_over(self, other: "Lockstep", which: Tensor) -> None:
         """Stand where another stack stands: each replica takes networks and memories of one of its replicas."""
         self.reach(other.task)
-        for mine, theirs in zip(tree_leaves(self.params), tree_leaves(other.params), strict=True):
-            torch.index_select(theirs, 0, which, out=mine)
+        for net, params in self.params.items():
+            for name, mine in params.items():
+                torch.index_select(other.params[net][name], 0, which, out=mine)
         self.memory |= {name: tree_map(lambda leaf: leaf[which], memory) for name, memory in other.memory.items()}
         self.loss = other.loss[which]
 

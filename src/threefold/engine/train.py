@@ -99,7 +99,9 @@ def train_together(
         else:
             with _timed(seconds, "evaluate"):
                 outcomes = [Outcome.before_training(view) for view in company.views]
-        for task in range(saved["finished"] if saved else 0, protocol.tasks):
+        finished = saved["finished"] if saved else 0
+        saved = None  # it was copied: gigabytes on a GPU must not stay for the rest of training
+        for task in range(finished, protocol.tasks):
             company.reach(task)
             with _timed(seconds, "train"):
                 _train_task(company, steps, task, outcomes, report)

@@ -13,6 +13,7 @@ from itertools import chain
 
 import torch
 
+from threefold.engine import Crew
 from threefold.experiments.cell import Cell
 from threefold.results import run_key
 
@@ -74,6 +75,14 @@ class Cohort:
         if len(self.runs) > 1:
             for half in self.halves():
                 yield from half.pieces()
+
+
+def crew_of(runs: Sequence[Run]) -> Crew:
+    """The runs of a stack, as the engine takes them."""
+    cells = [run.cell for run in runs]
+    return Crew(
+        cells[0].scenario, [cell.method for cell in cells], [run.seed for run in runs], [cell.lr for cell in cells]
+    )
 
 
 def described(cohort: Cohort) -> str:
@@ -169,14 +178,15 @@ def _shape(cell: Cell) -> str:
 def _in_common(stack: Sequence[Run]) -> Hashable:
     """What of a stack's training it may have in common with others: networks, or networks beside them."""
     cell = stack[0].cell
-    beside = [key for part in cell.method.parts if (key := part.networks_depend_on()) is not None]
-    networks = cell.method.trained_as()
-    scenario = (
-        cell.scenario,
-        [(type(part), part.model_dump_json(exclude=set(part.per_replica()))) for part in networks.parts],
-    )
-    seeds = frozenset((run.seed, run.cell.lr) for run in stack)
-    return cell.protocol, cell.training, seeds, tuple(beside) or str(scenario)
+    networks = list(dict.fromkeys(crew_of(stack).trained()))
+    beside = [tuple(network.method.networks_depend_on().values()) for network in networks]
+    if all(beside):
+        each = [(network.seed, network.lr, keys) for network, keys in zip(networks, beside, strict=True)]
+        return cell.protocol, cell.training, tuple(each)
+    parts = networks[0].method.parts
+    code = [(type(part), part.model_dump_json(exclude=set(part.per_replica()))) for part in parts]
+    seeds = frozenset((network.seed, network.lr) for network in networks)
+    return cell.protocol, cell.training, cell.scenario, tuple(code), seeds
 
 
 def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from threefold.engine import Checkpoint, Crew, Outcome, Progress, train_together
-from threefold.experiments.cohort import Cohort, Run
+from threefold.engine import Checkpoint, Outcome, Progress, train_together
+from threefold.experiments.cohort import Cohort, Run, crew_of
 from threefold.results import Record, measure, pack, run_key
 from threefold.version import VERSION
 
@@ -21,15 +21,7 @@ def execute(
     cohort: Cohort, checkpoint: Checkpoint | None = None, report: Callable[[Progress], None] = lambda progress: None
 ) -> list[Record]:
     """Train a cohort, from its last finished task if there is a checkpoint. A plain function of plain arguments."""
-    crews = [
-        Crew(
-            crew[0].cell.scenario,
-            [run.cell.method for run in crew],
-            [run.seed for run in crew],
-            [run.cell.lr for run in crew],
-        )
-        for crew in cohort.crews
-    ]
+    crews = [crew_of(runs) for runs in cohort.crews]
     outcomes = train_together(cohort.cell.protocol, crews, cohort.cell.training, checkpoint, report)
     return [
         _record(run, outcome, replica, len(cohort.runs))

@@ -1,6 +1,6 @@
 """A method is a composition of parts (DESIGN idea 4)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -93,6 +93,12 @@ class Method:
     def trained_as(self) -> "Method":
         """The method that trains the same networks, without what counts at test time only."""
         return Method(*(part for each in self.parts if (part := each.trained_as()) is not None))
+
+    def networks_depend_on(self) -> dict[str, Hashable]:
+        """On what the networks beside the classifier depend, by part; those that are like no other's are left out."""
+        keys = {part.name: part.networks_depend_on() for part in self.parts}
+        other_data = any(type(part).pool is not Part.pool for part in self.parts)
+        return {name: key for name, key in keys.items() if key is not None and not other_data}
 
     def hyperparameters(self) -> dict[str, dict[str, Any]]:
         """Every hyperparameter of every part."""

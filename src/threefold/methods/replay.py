@@ -92,7 +92,7 @@ class DGR(Taught):
         """A generator learns from inputs, and from what it dreamt: the classifier's labels are nothing to it."""
         hooks = ("networks", "draws", "side_draws", "side_loss", "recall", "consolidate")
         changed = any(getattr(type(self), hook) is not getattr(DGR, hook) for hook in hooks)  # an heir may do anything
-        return None if changed else "generator"
+        return None if changed else DGR
 
     def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
         return {"dgr dreamt": Noise((setting.batch, LATENT))} if task else {}

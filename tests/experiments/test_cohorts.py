@@ -1,82 +1,30 @@
 """Cohorts are cut to what fits into memory, halved where that was too much, and cheap ones come first."""
 
-import sys
 import weakref
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from cohort_lab import Heard, cell, memory_for, out_of_memory_above, running, same, small_split
 
-from threefold import Dataset, Split, Store, ThreefoldError
+from threefold import Split, Store, ThreefoldError
 from threefold.engine import Checkpoint
-from threefold.experiments import Cell, Result, Run, Settings, Stopped, Watcher, cohort, run_cells
+from threefold.experiments import Cell, Run, Stopped, run_cells
 from threefold.experiments.cohort import Cohort, capacity, plan
-from threefold.methods import parse
-from threefold.scenarios import SCENARIOS
 
 SEEDS = (1, 2, 3)
 STRENGTHS = (1, 100)
-running = sys.modules["threefold.experiments.run"]
 
 
 @pytest.fixture(scope="module")
 def split() -> Split:
-    source, y = np.random.default_rng(0), np.arange(240) % 4
-    x = (source.random((240, 4, 4)) / 2 + (np.arange(16).reshape(4, 4) % 4 == y[:, None, None]) / 2).astype(np.float32)
-    return Split(Dataset.from_arrays(x[:160], y[:160], x[160:], y[160:], name="small"), tasks=2)
-
-
-def cell(split: Split, method: str, **settings: Any) -> Cell:
-    given = {"iters": 6, "hidden": 8, "batch": 16, "device": "cpu"} | settings
-    return Cell.of(split, SCENARIOS["class"], parse(method), Settings.checked(**given))
+    return small_split()
 
 
 @pytest.fixture
 def cells(split: Split) -> list[Cell]:
     return [cell(split, f"ewc:strength={strength}") for strength in STRENGTHS]
-
-
-class Heard(Watcher):
-    """Remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.cohorts: list[int] = []
-        self.warnings: list[str] = []
-
-    def cohort(self, cohort: Cohort) -> None:
-        self.cohorts.append(len(cohort.runs))
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-
-def same(some: list[Result], others: list[Result]) -> None:
-    """Results of the same runs, trained in other company."""
-    assert len(some) == len(others)
-    for one, other in zip(some, others, strict=True):
-        assert [record.key for record in one.records] == [record.key for record in other.records]
-        np.testing.assert_allclose(one.matrix, other.matrix, atol=1.3)  # one sample of 80 on the fence
-        np.testing.assert_allclose(one.initial, other.initial, atol=1.3)
-
-
-def memory_for(monkeypatch: pytest.MonkeyPatch, cell: Cell, networks: float) -> None:
-    """So much memory is free that this many networks of a cell fit."""
-    monkeypatch.setattr(cohort, "_free_memory", lambda device: 1 << 40)
-    each = (1 << 40) / capacity(cell)
-    monkeypatch.setattr(cohort, "_free_memory", lambda device: int(each * networks))
-
-
-def out_of_memory_above(monkeypatch: pytest.MonkeyPatch, most: int, error: type[Exception] = RuntimeError) -> None:
-    execute = running.execute
-
-    def small_only(wanted: Cohort, *rest: Any) -> Any:
-        if len(wanted.runs) > most:
-            raise error("CUDA out of memory. Tried to allocate 20.00 GiB")
-        return execute(wanted, *rest)
-
-    monkeypatch.setattr(running, "execute", small_only)
 
 
 def test_memory_cuts_cohorts(cells: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:

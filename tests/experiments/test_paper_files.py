@@ -2,13 +2,12 @@
 
 from collections import Counter
 
-import numpy as np
 import pytest
+from cohort_lab import asked, small_mnist
 
-from threefold.data import Dataset
 from threefold.errors import ThreefoldError
-from threefold.experiments import Run, ask
-from threefold.experiments.ask import Asked, Options
+from threefold.experiments import Run
+from threefold.experiments.ask import Asked
 from threefold.experiments.cohort import plan
 from threefold.experiments.spec import PAPER, paper_experiment
 from threefold.results.published import published_cells
@@ -29,13 +28,7 @@ NOTES = {
 
 @pytest.fixture(autouse=True)
 def _small_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y = np.random.default_rng(0).random((400, 4, 4)).astype(np.float32), np.arange(400) % 10
-    data = Dataset.from_arrays(x, y, x, y, name="mnist")
-    monkeypatch.setattr(ask, "load", lambda name, report=None: data)
-
-
-def asked(name: str, **options: object) -> Asked:
-    return ask.ask(paper_experiment(name), Options(device="cpu", **options), f"reproduce {name}")  # type: ignore[arg-type]
+    small_mnist(monkeypatch)
 
 
 def values(found: Asked, method: str, hyperparameter: str, protocol: str = "split") -> dict[str, set[float]]:

@@ -1,15 +1,15 @@
 """Every method, stopped after any task: the same call goes on and ends bit for bit where an undisturbed one ends."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from cohort_lab import measured
 
 import threefold
 from threefold import Dataset, Split
 from threefold.engine import Checkpoint
-from threefold.experiments import Cell, Result, Settings
+from threefold.experiments import Cell, Settings
 from threefold.methods import METHODS, parse
 from threefold.scenarios import SCENARIOS
 
@@ -35,12 +35,6 @@ def usable(split: Split, method: str) -> str:
         if not Cell.of(split, SCENARIOS[scenario], parse(method), settings).refusal():
             return scenario
     raise AssertionError(f"{method} works nowhere")
-
-
-def measured(result: Result) -> list[dict[str, Any]]:
-    """Everything a run left behind, but when, where and how fast."""
-    passing = ("created", "timings", "environment")
-    return [{k: v for k, v in record.to_json().items() if k not in passing} for record in result.records]
 
 
 @pytest.mark.parametrize("method", [*METHODS, "ewc+lwf", "xdg+si"])

@@ -1,12 +1,13 @@
 """A report as headings, paragraphs, lists and tables of text: what terminal, Markdown and LaTeX render alike."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from threefold.experiments import Section
+from threefold.report.charts import charts
 from threefold.report.evidence import RULE, Board, Evidence, boards, remarks, selection, shortened
-from threefold.report.panels import Chart, Panel, charts
+from threefold.report.panels import Chart, Choice, Panel, Selected
 from threefold.report.provenance import provenance
 from threefold.report.words import DASH, NOT_RUN, count, difference, number, plus_minus, short, theirs
 from threefold.results import Summary
@@ -186,15 +187,28 @@ def _chart(chart: Chart) -> Iterator[Block]:
 
 def selected(chart: Chart) -> Table:
     """The value that the paper chose, the best of ours, and what a learner could have chosen; what each leads to."""
-    header = ["Method", "Scenario", "Paper selected", "Accuracy", "Ours selects", "Accuracy"]
-    rows = [
-        [s.method, s.scenario, s.paper, maybe(s.paper_accuracy), s.best, maybe(s.best_accuracy)] for s in chart.selected
-    ]
-    if any(s.honest_accuracy for s in chart.selected):
-        header += ["Without peeking", "Accuracy"]
-        rows = [[*row, s.honest, maybe(s.honest_accuracy)] for row, s in zip(rows, chart.selected, strict=True)]
-    title = f"{chart.title}: selected values (the paper's and ours by the test sets of all tasks; without peeking: by a"
-    return Table(f"{title} validation share of the first tasks' training data)", header, rows, left=2)
+    columns: dict[str, Callable[[Selected], Choice | None]] = {
+        "Paper selected": lambda s: s.paper,
+        "Ours selects": lambda s: s.best,
+        "Without peeking": lambda s: s.honest,
+        "By the first task alone": lambda s: s.first,
+    }
+    shown = {name: of for name, of in columns.items() if any(of(s) for s in chart.selected)}
+    rows = [[s.method, s.scenario, *(_choice(of(s)) for of in shown.values())] for s in chart.selected]
+    told = [f"{chart.title}: selected values and the accuracy they lead to"]
+    if any(s.honest for s in chart.selected):
+        told.append("without peeking: by training data held out of the first tasks, learned one after the other")
+    if any(choice and choice.elsewhere for s in chart.selected for choice in (s.paper, s.honest)):
+        told.append("†: not a point of the grid, so the seeds are those of the table")
+    return Table("; ".join(told), ["Method", "Scenario", *shown], rows, [s.method for s in chart.selected], left=2)
+
+
+def _choice(choice: Choice | None) -> str:
+    if choice is None:
+        return DASH
+    if choice.accuracy is None:
+        return choice.text
+    return f"{choice.text}: {plus_minus(choice.accuracy)}{' †' if choice.elsewhere else ''}"
 
 
 def panel_table(chart: Chart, panel: Panel) -> Table:

@@ -9,7 +9,7 @@ from threefold.experiments import Cell, Result, Section
 from threefold.experiments.cell import written
 from threefold.experiments.command import reproducing
 from threefold.report.explain import Explanation, explain, together
-from threefold.report.words import count, own_parts, strategy, title
+from threefold.report.words import count, own_parts, strategy, title, untuned
 from threefold.results import Comparison, Outcome, Published, Summary, Verdict, compare_all
 from threefold.scenarios import SCENARIOS
 
@@ -281,9 +281,18 @@ def _told_apart(row: str, cell: Cell) -> str:
 
 
 def remarks(section: Section) -> list[str]:
-    """The experiment's remarks on its methods, by the names that its tables use."""
-    rows = {written(cell.method): title(own_parts(cell)) for cell in (result.cell for result in section.results)}
-    return [f"{rows.get(method, method)}: {remark}" for method, remark in section.notes.items()]
+    """The experiment's remarks on its methods, by the names that its tables use; said once for all values of a grid."""
+    rows = {written(cell.method): own_parts(cell) for cell in (result.cell for result in section.results)}
+    shared: dict[str, list[str]] = {}
+    for method, remark in section.notes.items():
+        shared.setdefault(remark, []).append(method)
+    told = []
+    for remark, methods in shared.items():
+        known = [rows[method] for method in methods if method in rows]
+        names = dict.fromkeys(title(method) for method in known)
+        brief = dict.fromkeys(untuned(method) for method in known)
+        told.append(f"{' and '.join(names if len(names) == 1 else brief) or methods[0]}: {remark}")
+    return told
 
 
 def shortened(section: Section) -> str | None:

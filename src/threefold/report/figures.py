@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from threefold.errors import ThreefoldError
 from threefold.experiments import Section
+from threefold.report.charts import charts
 from threefold.report.evidence import Board, Evidence, boards
-from threefold.report.panels import charts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,11 +8,12 @@ from importlib.resources import files
 from string import Template
 
 from threefold.experiments import Section
+from threefold.report.charts import charts
 from threefold.report.evidence import RULE, Board, boards
 from threefold.report.html_cell import detail
 from threefold.report.html_section import whole
 from threefold.report.palette import HUES, ON_DARK, ramp
-from threefold.report.panels import Chart, charts
+from threefold.report.panels import Chart
 from threefold.report.provenance import distinct, machine_seconds, provenance
 from threefold.report.svg import SHADES
 from threefold.report.words import count, duration, moment

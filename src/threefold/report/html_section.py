@@ -9,7 +9,7 @@ from threefold.experiments import Section
 from threefold.report.document import Table, panel_table, selected
 from threefold.report.evidence import Board, Evidence, remarks, selection, shortened
 from threefold.report.palette import HUES
-from threefold.report.panels import Chart
+from threefold.report.panels import WHO, By, Chart, Panel
 from threefold.report.svg import chart, shade
 from threefold.report.words import DASH, NOT_RUN, count, difference, theirs
 
@@ -139,14 +139,24 @@ def _significance(board: Board) -> str:
 
 
 def _chart(drawing: Chart) -> str:
-    panels = "".join(f"<div><h4>{escape(panel.title)}</h4>{chart(panel)}</div>" for panel in drawing.panels)
+    rows = "".join(
+        f'<div class="cards">{"".join(_panel(panel) for panel in drawing.panels if panel.row == row)}</div>'
+        for row in drawing.rows
+    )
     numbers = "".join(table(panel_table(drawing, panel)) for panel in drawing.panels)
     return (
-        f'<h3>{escape(drawing.title)}</h3>{_legend(drawing)}<div class="cards">{panels}</div>'
+        f"<h3>{escape(drawing.title)}</h3>{_legend(drawing)}{rows}"
         f"<p><small>{escape(drawing.caption)} {escape(drawing.key)}</small></p>"
         f"{table(selected(drawing)) if drawing.selected else ''}"
         f'<details id="{name("numbers", drawing.name)}"><summary>The numbers</summary>{numbers}</details>'
     )
+
+
+def _panel(panel: Panel) -> str:
+    return f"<div><h4>{escape(panel.title)}</h4>{chart(panel)}</div>"
+
+
+SIGNS: dict[By, str] = {"paper": "○", "best": "●", "honest": "▾"}
 
 
 def _legend(drawing: Chart) -> str:
@@ -156,8 +166,10 @@ def _legend(drawing: Chart) -> str:
         kind = f"s{line.hue % len(HUES)}" if line.shade is None else shade(line.shade)
         sample = f'<svg viewBox="0 0 24 8" class="{kind}" aria-hidden="true"><path class="line" d="M0 4H24"/></svg>'
         items.append(f"<li>{sample}{escape(label)}</li>")
-    if any(panel.marks for panel in drawing.panels):
-        items.append("<li>○ paper's choice</li><li>● best of ours</li>")
+    by = {mark.by for panel in drawing.panels for mark in panel.marks}
+    items += [f"<li>{sign} {escape(WHO[who])}</li>" for who, sign in SIGNS.items() if who in by]
+    if any(panel.lost for panel in drawing.panels):
+        items.append("<li>× diverged</li>")
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 

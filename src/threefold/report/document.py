@@ -9,6 +9,7 @@ from threefold.report.charts import charts
 from threefold.report.evidence import RULE, Board, Evidence, boards, remarks, selection, shortened
 from threefold.report.panels import Chart, Choice, Panel, Selected
 from threefold.report.provenance import provenance
+from threefold.report.statements import Statement, statements
 from threefold.report.words import DASH, NOT_RUN, count, difference, number, plus_minus, short, theirs
 from threefold.results import Summary
 
@@ -59,6 +60,7 @@ def document(sections: Sequence[Section], layout: Layout = "page") -> Iterator[B
         for of, chart in drawn:
             if of is section:
                 yield from _chart(chart)
+                yield from claims(statements(section, chart))
         if section.notes:
             yield Items(remarks(section))
     if any(section.kind == "table" and section.results for section in sections):
@@ -220,6 +222,20 @@ def panel_table(chart: Chart, panel: Panel) -> Table:
     rows += [[level.label, plus_minus(level.value), *[""] * (len(panel.lines) - 1)] for level in panel.levels]
     groups = [*["points"] * len(places), *["levels"] * len(panel.levels)]
     return Table(f"{chart.title}: {panel.title}", header, rows, groups)
+
+
+def claims(found: Sequence[Statement]) -> Iterator[Block]:
+    """The paper's statements, whether they hold, and the numbers that show it."""
+    if found:
+        yield Heading("What the paper says of it", 3)
+    for statement in found:
+        yield Text(f"{statement.sentence} {statement.rule}")
+        if statement.rows:
+            yield evidence_of(statement)
+
+
+def evidence_of(statement: Statement) -> Table:
+    return Table(f"{statement.title}: {statement.truth}", statement.header, statement.rows, left=statement.left)
 
 
 def maybe(value: Summary | None, otherwise: str = DASH) -> str:

@@ -6,10 +6,11 @@ from hashlib import sha256
 from html import escape
 
 from threefold.experiments import Section
-from threefold.report.document import Table, panel_table, selected
+from threefold.report.document import Table, evidence_of, panel_table, selected
 from threefold.report.evidence import Board, Evidence, remarks, selection, shortened
 from threefold.report.palette import HUES
 from threefold.report.panels import WHO, By, Chart, Panel
+from threefold.report.statements import Statement, statements
 from threefold.report.svg import chart, shade
 from threefold.report.words import DASH, NOT_RUN, count, difference, theirs
 
@@ -29,7 +30,7 @@ def whole(
     """Title, tables, figures and remarks."""
     parts = [f"<h2>{escape(section.title)}</h2>", _opening(section)]
     parts += [_board(board, detail, more) for board in boards]
-    parts += [_chart(drawing) for drawing in charts]
+    parts += [_chart(drawing) + _statements(statements(section, drawing)) for drawing in charts]
     if section.notes:
         parts.append(f"<h3>Remarks</h3>{_list(remarks(section))}")
     return "".join(parts)
@@ -150,6 +151,13 @@ def _chart(drawing: Chart) -> str:
         f"{table(selected(drawing)) if drawing.selected else ''}"
         f'<details id="{name("numbers", drawing.name)}"><summary>The numbers</summary>{numbers}</details>'
     )
+
+
+def _statements(found: Sequence[Statement]) -> str:
+    told = "".join(
+        f"<p>{escape(each.sentence)} <small>{escape(each.rule)}</small></p>{table(evidence_of(each))}" for each in found
+    )
+    return f"<h3>What the paper says of it</h3>{told}" if told else ""
 
 
 def _panel(panel: Panel) -> str:

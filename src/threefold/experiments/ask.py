@@ -196,7 +196,7 @@ def sections(store: Store) -> list[Section]:
 def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
     results: dict[bool, list[Result]] = {True: [], False: []}
     cells: dict[bool, list[Cell]] = {True: [], False: []}
-    left = 0
+    left, lacking = 0, {}
     for described in asked["cells"]:
         cell = Cell.of_description(described)
         records = [store.get(run_key(described["spec"] | {"seed": seed})) for seed in described["seeds"]]
@@ -204,6 +204,8 @@ def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
         left += len(records) - len(there)
         held_out = described.get("validation", False)
         cells[held_out].append(cell)
+        if len(there) < len(records) and not held_out:
+            lacking[cell] = len(records) - len(there)
         if there:
             results[held_out].append(Result(cell, there))
     refused = [(Cell.of_description(pair), pair["reason"]) for pair in asked["refused"]]
@@ -215,5 +217,6 @@ def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
         refused=refused,
         cells=cells[False],
         left=left,
+        lacking=lacking,
         **plain,
     )

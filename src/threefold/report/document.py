@@ -6,7 +6,7 @@ from typing import Literal
 
 from threefold.experiments import Section
 from threefold.report.charts import charts
-from threefold.report.evidence import RULE, Board, Evidence, boards, remarks, selection, shortened
+from threefold.report.evidence import RULE, Board, Evidence, boards, incomplete, remarks, selection, shortened
 from threefold.report.panels import Chart, Choice, Panel, Selected
 from threefold.report.provenance import provenance
 from threefold.report.statements import Statement, statements
@@ -50,6 +50,12 @@ Layout = Literal["page", "screen", "narrow"]
 
 def document(sections: Sequence[Section], layout: Layout = "page") -> Iterator[Block]:
     """The whole report."""
+    yield from body(sections, layout)
+    yield from closing(sections)
+
+
+def body(sections: Sequence[Section], layout: Layout = "page") -> Iterator[Block]:
+    """Every experiment."""
     drawn = charts(sections)
     for section in sections:
         yield Heading(section.title, 2)
@@ -63,6 +69,10 @@ def document(sections: Sequence[Section], layout: Layout = "page") -> Iterator[B
                 yield from claims(statements(section, chart))
         if section.notes:
             yield Items(remarks(section))
+
+
+def closing(sections: Sequence[Section]) -> Iterator[Block]:
+    """How cells are judged, and where everything was run."""
     if any(section.kind == "table" and section.results for section in sections):
         yield Heading("How cells are judged", 2)
         yield Text(RULE)
@@ -80,8 +90,8 @@ def opening(section: Section) -> Iterator[Block]:
         yield Text("No run of this experiment is finished yet.")
     if cut := shortened(section):
         yield Text(cut)
-    if section.left:
-        yield Text(f"Not complete: {count(section.left, 'run')} still to be trained.")
+    if missing := incomplete(section):
+        yield Text(f"Not complete: {missing}")
     if section.command:
         yield Text(f"Made by: {section.command}")
 

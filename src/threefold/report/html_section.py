@@ -7,12 +7,12 @@ from html import escape
 
 from threefold.experiments import Section
 from threefold.report.document import Table, evidence_of, panel_table, selected
-from threefold.report.evidence import Board, Evidence, remarks, selection, shortened
+from threefold.report.evidence import Board, Evidence, incomplete, remarks, selection, shortened
 from threefold.report.palette import HUES
 from threefold.report.panels import WHO, By, Chart, Panel
 from threefold.report.statements import Statement, statements
 from threefold.report.svg import chart, shade
-from threefold.report.words import DASH, NOT_RUN, count, difference, theirs
+from threefold.report.words import DASH, NOT_RUN, difference, theirs
 
 Detail = Callable[[Evidence, str], str]
 """How a page shows a cell in detail, given the name that links lead to."""
@@ -51,8 +51,8 @@ def _opening(section: Section) -> str:
         parts.append("<p>No run of this experiment is finished yet.</p>")
     if cut := shortened(section):
         parts.append(f"<p><b>{escape(cut)}</b></p>")
-    if section.left:
-        parts.append(f"<p><b>Not complete:</b> {count(section.left, 'run')} still to be trained.</p>")
+    if missing := incomplete(section):
+        parts.append(f"<p><b>Not complete:</b> {escape(missing)}</p>")
     if section.command:
         parts.append(f"<p>Made by <code>{escape(section.command)}</code></p>")
     return "".join(parts)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from math import isnan
 from typing import Literal
 
@@ -111,6 +112,23 @@ class Chart:
     @property
     def columns(self) -> list[str]:
         return list(dict.fromkeys(panel.column for panel in self.panels))
+
+    @property
+    def fingerprint(self) -> str:
+        """A sum of all that is shown, to the fourth digit: a picture carries it and so tells what it was drawn from."""
+        shown: list[object] = [self.title, self.caption, self.key]
+        for panel in self.panels:
+            shown.append((panel.title, panel.x_label))
+            shown += [
+                (line.label, x, _rounded(v)) for line in panel.lines for x, v in zip(line.x, line.values, strict=True)
+            ]
+            shown += [(level.label, _rounded(level.value)) for level in panel.levels]
+            shown += [(mark.by, mark.x, mark.line, _rounded(mark.value)) for mark in panel.marks]
+        return sha256(repr(shown).encode()).hexdigest()[:32]
+
+
+def _rounded(value: Summary | None) -> str:
+    return f"{value.mean:.4f} {value.sem:.4f}" if value else ""
 
 
 def reach(panel: Panel) -> list[float]:

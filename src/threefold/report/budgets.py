@@ -37,7 +37,8 @@ def budgets(section: Section, tables: Sequence[Result]) -> Chart:
         f" stored. Means over seeds: {'; '.join(seeds)}."
     )
     key = "Bands: ± 1 SEM. Horizontal lines: methods that store nothing."
-    return Chart(section.name, f"Stored data on {' and '.join(protocols)}", caption, key, panels)
+    names = dict.fromkeys(panel.protocol for panel in panels)
+    return Chart(section.name, f"Stored data on {' and '.join(names)}", caption, key, panels)
 
 
 def _panel(row: str, scenario: str, results: Sequence[Result], tables: Sequence[Result]) -> Panel:

@@ -7,6 +7,7 @@ from typing import Literal
 from threefold.experiments import Section
 from threefold.report.charts import charts
 from threefold.report.evidence import RULE, Board, Evidence, boards, incomplete, remarks, selection, shortened
+from threefold.report.grids import ALL_ALIKE
 from threefold.report.panels import Chart, Choice, Panel, Selected
 from threefold.report.provenance import provenance
 from threefold.report.statements import Statement, statements
@@ -208,8 +209,12 @@ def selected(chart: Chart) -> Table:
     shown = {name: of for name, of in columns.items() if any(of(s) for s in chart.selected)}
     rows = [[s.method, s.scenario, *(_choice(of(s)) for of in shown.values())] for s in chart.selected]
     told = [f"{chart.title}: selected values and the accuracy they lead to"]
-    if any(s.honest for s in chart.selected):
-        told.append("without peeking: by training data held out of the first tasks, learned one after the other")
+    if seen := max((s.seen for s in chart.selected), default=0):
+        told.append(f"without peeking: by training data held out of the first {count(seen, 'task')}")
+    if any(s.first and s.first.text == ALL_ALIKE for s in chart.selected):
+        told.append(
+            "by the first task alone there is nothing to choose where its training does not depend on the value"
+        )
     if any(choice and choice.elsewhere for s in chart.selected for choice in (s.paper, s.honest)):
         told.append("†: not a point of the grid, so the seeds are those of the table")
     return Table("; ".join(told), ["Method", "Scenario", *shown], rows, [s.method for s in chart.selected], left=2)

@@ -315,7 +315,7 @@ def incomplete(section: Section) -> str:
         for protocol, several in by_protocol.items()
     ]
     held_out = section.left - sum(section.lacking.values())
-    if told and held_out:
+    if held_out and (told or section.validation):
         told.append(f"on data held out of the first tasks: {held_out}")
     of_what = f" ({'; '.join(told)})" if told else ""
     return f"{count(section.left, 'run')} still to be trained{of_what}."

@@ -13,6 +13,7 @@ Axis = tuple[str, str]  # part, hyperparameter
 Values = dict[Axis, float]
 
 ALIKE = 0.01  # of a per cent: less than one image of a task
+ALL_ALIKE = "no choice: all alike"
 
 
 def grids(section: Section, tables: Sequence[Result]) -> list[Chart]:
@@ -117,6 +118,7 @@ class Search:
             chosen.get("best"),
             chosen.get("honest"),
             self._by_the_first_task(),
+            self.held[0].cell.protocol.tasks if self.held else 0,
         )
 
     def values(self, by: By) -> Values | None:
@@ -165,7 +167,7 @@ class Search:
             return None
         known = [score for score in scores.values() if not math.isnan(score)]
         if len(known) > 1 and max(known) - min(known) < ALIKE:
-            return Choice("no choice: all alike")
+            return Choice(ALL_ALIKE)
         return self.choice(self._at(best) or {})
 
 

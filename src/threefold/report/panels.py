@@ -92,6 +92,7 @@ class Selected:
     best: Choice | None
     honest: Choice | None = None  # on training data held out of the first tasks: all that a learner could have seen
     first: Choice | None = None  # the same of the very first task
+    seen: int = 0  # tasks that were learned before `honest` was chosen
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from threefold.scenarios import SCENARIOS
 
 STRENGTHS = tuple(10.0**power for power in range(14))  # those of Figure D.1
 ITERS = 40
+SAMPLES = 12_000  # Fisher information is taken over all of them
 WARM_UP = 1
 
 
@@ -39,7 +40,7 @@ def bench_grid(
     strengths: Sequence[float] = STRENGTHS,
 ) -> list[Beside]:
     """EWC over so many strengths, and with the paper's strength over as many seeds, in Class-IL, trained in turns."""
-    protocol = kind(stand_in(60_000))  # Fisher information is taken over all of a task's data
+    protocol = kind(stand_in(SAMPLES))
     scenario, defaults, many = SCENARIOS["class"], protocol.defaults, len(strengths)
     training = Training(iters, defaults.batch, defaults.hidden, precision, device)
     of_paper = resolve(Method(EWC()), protocol.name, scenario.name)

@@ -212,9 +212,7 @@ def selected(chart: Chart) -> Table:
     if seen := max((s.seen for s in chart.selected), default=0):
         told.append(f"without peeking: by training data held out of the first {count(seen, 'task')}")
     if any(s.first and s.first.text == ALL_ALIKE for s in chart.selected):
-        told.append(
-            "by the first task alone there is nothing to choose where its training does not depend on the value"
-        )
+        told.append("the first task alone leaves no choice where its training does not depend on the value")
     if any(choice and choice.elsewhere for s in chart.selected for choice in (s.paper, s.honest)):
         told.append("†: not a point of the grid, so the seeds are those of the table")
     return Table("; ".join(told), ["Method", "Scenario", *shown], rows, [s.method for s in chart.selected], left=2)

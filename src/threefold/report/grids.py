@@ -192,11 +192,15 @@ def _seeds(searches: Sequence[Search]) -> str:
 
 
 def _key(panels: Sequence[Panel]) -> str:
-    told = [
-        "Bands: ± 1 SEM. Rings: the value that the paper selected, on the axis if it was never trained. Dots: the best"
-        " of ours. Both look at the test sets of all tasks."
-    ]
-    if any(mark.by == "honest" for panel in panels for mark in panel.marks):
+    """What bands and marks mean, as far as there are any."""
+    marks = [(mark, panel.lines[mark.line]) for panel in panels for mark in panel.marks]
+    rings = "Rings: the value that the paper selected"
+    if any(mark.by == "paper" and mark.value and mark.x not in line.x for mark, line in marks):
+        rings += ", with the tables' accuracy where it is none of the grid's"
+    if any(mark.by == "paper" and not mark.value for mark, _ in marks):
+        rings += ", on the axis where it was never trained"
+    told = ["Bands: ± 1 SEM.", f"{rings}.", "Dots: the best of ours.", "Both look at the test sets of all tasks."]
+    if any(mark.by == "honest" for mark, _ in marks):
         told.append("Triangles: what training data held out of the first tasks would have selected.")
     if any(panel.lost for panel in panels):
         told.append("Crosses: diverged.")

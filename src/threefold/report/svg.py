@@ -16,7 +16,7 @@ from threefold.report.words import power, short
 from threefold.results import Published, Summary
 
 WIDE, TALL = 340, 230
-LEFT, RIGHT, TOP, BOTTOM = 34, 8, 10, 36
+LEFT, RIGHT, TOP, BOTTOM = 40, 8, 10, 36
 SHADES = 10  # classes r0 … r9
 
 
@@ -60,7 +60,7 @@ class Frame:
         middle = (LEFT + edge) / 2
         parts.append(f'<text x="{middle:.0f}" y="{TALL - 6}" class="mid label">{escape(label)}</text>')
         if beside:
-            turned = f'transform="translate(6 {(TOP + floor) / 2:.0f}) rotate(-90)"'
+            turned = f'transform="translate(8 {(TOP + floor) / 2:.0f}) rotate(-90)"'
             parts.append(f'<text {turned} class="mid label">{escape(beside)}</text>')
         return "".join(parts)
 
@@ -88,7 +88,7 @@ def chart(panel: Panel) -> str:
     parts = [frame.axes(_ticks(xs, panel.log), panel.x_label, "average accuracy (%)")]
     edge = WIDE - frame.right
     names = sorted(panel.levels, key=lambda level: level.value.mean)
-    places = spread([-frame.y(level.value.mean) for level in names], 10.5, -(TALL - BOTTOM), -TOP)
+    places = spread([-frame.y(level.value.mean) for level in names], 11.5, -(TALL - BOTTOM), -TOP)
     for level, place in zip(names, places, strict=True):
         parts.append(_level(frame, level, -place, edge))
     for line in panel.lines:
@@ -109,7 +109,7 @@ def _level(frame: Frame, level: Level, at: float, edge: int) -> str:
     line = (
         f'<path class="level" d="M{LEFT} {y:.1f}H{edge}"/><path class="lead" d="M{edge} {y:.1f}L{edge + 6} {at:.1f}"/>'
     )
-    name = f'<text x="{edge + 8}" y="{at + 3:.1f}" class="own">{escape(_cut(level.label, 15))}</text>'
+    name = f'<text x="{edge + 8}" y="{at + 3.5:.1f}" class="own">{escape(_cut(level.label, 15))}</text>'
     tip = f"<title>{escape(f'{level.label}: {mean:.2f}')}</title>"
     return f'<g class="s{STRATEGIES.get(level.strategy, 6)}">{tip}{band}{line}{name}</g>'
 

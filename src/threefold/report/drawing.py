@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import IdentityTransform, ScaledTranslation
 
-from threefold.report.palette import HUES, STRATEGIES, ramp
+from threefold.report.palette import HUES, LINES, STRATEGIES, ramp
 from threefold.report.panels import WHO, By, Chart, Line, Mark, Panel, reach
 from threefold.report.svg import limits, log_ticks, spread
 
@@ -62,8 +62,8 @@ def _panel(panel: Panel, axis: Axes) -> None:
             tick.label1.set_parse_math(True)
         axis.xaxis.set_minor_locator(LogLocator(numticks=99))
         axis.xaxis.set_minor_formatter(NullFormatter())
-    for line in panel.lines:
-        _curve(axis, line, panel)
+    for place, line in enumerate(panel.lines):
+        _curve(axis, line, panel, panel.banded(place))
     for level in panel.levels:
         color = HUES[STRATEGIES.get(level.strategy, 6)]
         axis.axhline(level.value.mean, color=color, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
@@ -90,7 +90,7 @@ def _mark(axis: Axes, panel: Panel, mark: Mark) -> None:
     axis.plot([mark.x], [y], linestyle="none", clip_on=False, zorder=6, transform=axis.transData + lift, **style)
 
 
-def _curve(axis: Axes, line: Line, panel: Panel) -> None:
+def _curve(axis: Axes, line: Line, panel: Panel, banded: bool) -> None:
     x = np.array(line.x)
     mean = np.array([value.mean for value in line.values])
     sem = np.nan_to_num(np.array([value.sem for value in line.values]))
@@ -98,7 +98,7 @@ def _curve(axis: Axes, line: Line, panel: Panel) -> None:
     marker, size = _marker(line, bool(panel.marks) or len(x) > 30)
     width = 1.3 if line.shade is None else 0.9
     axis.plot(x, mean, color=color, marker=marker, markersize=size, zorder=3, linewidth=width)
-    if line.shade is None:  # the bands of many shades would hide each other
+    if banded:
         axis.fill_between(x, mean - sem, mean + sem, color=color, alpha=0.2, linewidth=0, zorder=2)
 
 
@@ -161,7 +161,7 @@ def _in_any_font(value: float, text: str) -> str:
 
 
 def _color(line: Line) -> str:
-    return HUES[line.hue % len(HUES)] if line.shade is None else ramp(0.82 * line.shade)
+    return HUES[line.hue % len(HUES)] if line.shade is None else ramp(0.9 * line.shade, LINES)
 
 
 def _darker(color: str) -> str:

@@ -199,7 +199,9 @@ def _key(panels: Sequence[Panel]) -> str:
         rings += ", with the tables' accuracy where it is none of the grid's"
     if any(mark.by == "paper" and not mark.value for mark, _ in marks):
         rings += ", on the axis where it was never trained"
-    told = ["Bands: ± 1 SEM.", f"{rings}.", "Dots: the best of ours.", "Both look at the test sets of all tasks."]
+    shades = any(line.shade is not None for panel in panels for line in panel.lines)
+    bands = f"Bands: ± 1 SEM{', of many curves only of the best' if shades else ''}."
+    told = [bands, f"{rings}.", "Dots: the best of ours.", "Both look at the test sets of all tasks."]
     if any(mark.by == "honest" for mark, _ in marks):
         told.append("Triangles: what training data held out of the first tasks would have selected.")
     if any(panel.lost for panel in panels):

@@ -67,6 +67,10 @@ class Panel:
     def title(self) -> str:
         return f"{self.row}, {self.column}"
 
+    def banded(self, place: int) -> bool:
+        """Has this line a band? Of many shades only the one with the best point: they would hide each other."""
+        return self.lines[place].shade is None or any(m.line == place and m.by == "best" for m in self.marks)
+
     @property
     def lost(self) -> list[float]:
         """Where a run diverged, so that there is no mean."""
@@ -134,7 +138,7 @@ def _rounded(value: Summary | None) -> str:
 
 def reach(panel: Panel) -> list[float]:
     """All that a panel must have room for: means, bands, marks."""
-    found = [value for line in panel.lines if line.shade is None for value in line.values]
+    found = [value for place, line in enumerate(panel.lines) if panel.banded(place) for value in line.values]
     found += [level.value for level in panel.levels]
     edges = [value.mean + way * value.sem for value in found for way in (-1, 1) if not isnan(value.sem)]
     means = [value.mean for line in panel.lines for value in line.values] + [value.mean for value in found]

@@ -91,8 +91,8 @@ def chart(panel: Panel) -> str:
     places = spread([-frame.y(level.value.mean) for level in names], 11.5, -(TALL - BOTTOM), -TOP)
     for level, place in zip(names, places, strict=True):
         parts.append(_level(frame, level, -place, edge))
-    for line in panel.lines:
-        parts.append(_curve(frame, line, dots=not panel.marks))
+    for place, line in enumerate(panel.lines):
+        parts.append(_curve(frame, line, panel.banded(place), dots=not panel.marks))
     parts.append(_crosses(frame, panel))
     parts += [_mark(frame, panel, mark) for mark in sorted(panel.marks, key=lambda mark: mark.by)]
     return _figure(WIDE, TALL, f"{panel.title}: average accuracy over {panel.x_label}", "".join(parts))
@@ -145,11 +145,11 @@ def spread(wanted: Sequence[float], step: float, low: float, high: float) -> lis
     return [start(block) + step * i for block in blocks for i in range(len(block))]
 
 
-def _curve(frame: Frame, line: Line, dots: bool) -> str:
+def _curve(frame: Frame, line: Line, banded: bool, dots: bool) -> str:
     body = ""
     for xs, values in _stretches(line):
         means = [value.mean for value in values]
-        if line.shade is None and not any(math.isnan(value.sem) for value in values):
+        if banded and not any(math.isnan(value.sem) for value in values):
             upper = frame.points(xs, [value.mean + value.sem for value in values])
             lower = frame.points(xs[::-1], [value.mean - value.sem for value in values][::-1])
             body += f'<polygon class="band" points="{upper} {lower}"/>'

@@ -170,10 +170,8 @@ def test_what_is_missing_is_counted_by_protocol_and_method() -> None:
         a_cell(permuted, "task", "ewc:strength=2"): 5,
     }
     section = Section("c", "C", "budgets", [], left=20, lacking=lacking)
-    assert incomplete(section) == (
-        "20 runs still to be trained (split-mnist: in both 7; permuted-mnist: EWC 5; on data held out of the first tasks:"
-        " 8)."
-    )
+    told = "split-mnist: stored data in both 7; permuted-mnist: EWC 5; on data held out of the first tasks: 8"
+    assert incomplete(section) == f"20 runs still to be trained ({told})."
     assert incomplete(Section("c", "C", "budgets", [], left=1)) == "1 run still to be trained."
     assert incomplete(Section("c", "C", "budgets", [])) == ""
 

@@ -26,7 +26,7 @@ def test_budget_curves_have_the_other_methods_as_levels(small: list[Section]) ->
     chart = charts(small)[0][1]
     assert (chart.rows, chart.columns) == (["split-mnist"], ["Task-IL", "Domain-IL", "Class-IL"])
     task, _, klass = chart.panels
-    stored = ["stored data in training", "stored data in execution", "in both"]
+    stored = ["stored data in training", "stored data in execution", "stored data in both"]
     assert [line.label for line in task.lines] == stored
     assert [line.label for line in klass.lines] == [*stored, "iCaRL"]
     assert list(klass.lines[0].x) == [10, 20, 50, 100, 200, 500, 1000, 2000, 5000]

@@ -9,7 +9,7 @@ from threefold.report.panels import Chart, Level, Line, Panel, seeds_of
 from threefold.report.words import strategy, title, untuned
 from threefold.results import Summary
 
-USES = {"training": "stored data in training", "execution": "stored data in execution", "both": "in both"}
+USES = {"training": "stored data in training", "execution": "stored data in execution", "both": "stored data in both"}
 
 
 def budgets(section: Section, tables: Sequence[Result]) -> Chart:

@@ -68,6 +68,17 @@ class Spy(Part):
     def side_loss(self, learner, batch, replay, drawn):
         self.note("side_loss")
 
+    def side_draws(self, setting, seed, task, memory, steps):
+        self.note("side_draws")
+        return {}
+
+    def trained_as(self):
+        self.note("trained_as")
+        return self
+
+    def networks_depend_on(self):
+        self.note("networks_depend_on")
+
     def adjust(self, grads, learner, drawn):
         self.note("adjust")
         return grads

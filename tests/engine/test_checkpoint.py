@@ -134,7 +134,9 @@ def test_a_checkpoint_file_is_whole_and_alone(path):
 
 def flipped(content, path):
     """One bit of one weight, in the middle of the tensor's bytes in the file."""
-    weights = Checkpoint(path).load(CPU)["stack"]["params"]["classifier"]["features.layers.0.weighted.weight"]
+    weights = Checkpoint(path).load(CPU)["company"]["trained"][0]["params"]["classifier"][
+        "features.layers.0.weighted.weight"
+    ]
     where = content.index(weights.numpy().tobytes()) + weights.numel() * 2
     return content[:where] + bytes([content[where] ^ 0x40]) + content[where + 1 :]
 

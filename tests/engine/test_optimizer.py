@@ -1,18 +1,34 @@
 """Adam on a stack against PyTorch's own optimiser on one replica at a time, in float64."""
 
+import os
+
 import pytest
 import torch
 
 from threefold.engine import optimizer as optimizer_module
-from threefold.engine.optimizer import Adam, Beside, Pull, advance, corrections, pulled
+from threefold.engine.optimizer import Adam, Beside, Pull, pulled
+
+pytest.importorskip("triton")  # there is none for some platforms
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 RATES = {"one rate": [1e-3] * 4, "two in a row": [1e-3, 1e-3, 5e-2, 1e-2], "in turns": [1e-3, 1e-1, 1e-3, 1e-1]}
-SHAPES = [(5, 3), (5,), (2, 4, 2)]
+SHAPES = [(5, 3), (5,), (2, 4, 2), (3, 700)]  # the last is more than one program's share
+
+
+@pytest.fixture(scope="module", autouse=True)
+def interpreted():
+    """Without a GPU, Triton's interpreter runs the kernel."""
+    with pytest.MonkeyPatch.context() as patch:
+        if DEVICE == "cpu":
+            patch.setitem(os.environ, "TRITON_INTERPRET", "1")
+        import threefold.engine.kernel  # noqa: F401
+
+        yield
 
 
 def draws(seed, *lead):
     source = torch.Generator().manual_seed(seed)
-    return [torch.randn(*lead, 4, *shape, generator=source) for shape in SHAPES]
+    return [torch.randn(*lead, 4, *shape, generator=source).to(DEVICE) for shape in SHAPES]
 
 
 def apart(params, lr, grads):
@@ -27,18 +43,6 @@ def apart(params, lr, grads):
             optimizer.step()
         rows.append([p.detach() for p in own])
     return [torch.stack(tensors) for tensors in zip(*rows, strict=True)]
-
-
-@pytest.mark.parametrize("lr", RATES.values(), ids=RATES)
-def test_a_stack_is_its_replicas_each_with_its_own_optimiser(lr):
-    params, grads = draws(1), draws(2, 12)
-    expected = apart(params, lr, grads)
-    optimizer = Adam(params, lr)
-    for step in range(12):
-        optimizer.step([g[step] for g in grads])
-    for got, wanted, start in zip(params, expected, draws(1), strict=True):
-        assert (got.double() - wanted).abs().max() < 2e-6  # parameters of size 1 in float32
-        assert (wanted - start.double()).abs().flatten(1).amax(1).min() > 2e-3
 
 
 @pytest.mark.parametrize("lr", RATES.values(), ids=RATES)
@@ -65,7 +69,7 @@ def test_a_restored_optimiser_goes_on_as_if_nothing_had_happened(lr):
 def leashed(seed, path=True):
     """A leash of its own for every tensor, with a strength for each replica, and a path."""
     source = torch.Generator().manual_seed(seed)
-    strength = torch.rand(4, generator=source)
+    strength = torch.rand(4, generator=source).to(DEVICE)
     beside = []
     for p in draws(seed):
         pull = Pull(strength.view(-1, *[1] * (p.dim() - 1)), torch.randn_like(p), torch.rand_like(p))
@@ -75,9 +79,8 @@ def leashed(seed, path=True):
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "at once"])
 @pytest.mark.parametrize("lr", RATES.values(), ids=RATES)
-def test_a_leash_is_a_quadratic_penalty_and_a_path_sums_up_what_the_steps_did(lr, at_once, monkeypatch):
+def test_a_leash_is_a_quadratic_penalty_and_a_path_sums_up_what_the_steps_did(lr, at_once):
     """Against autograd of the written-out penalty, PyTorch's optimiser and a loop, in float64."""
-    monkeypatch.setattr(optimizer_module, "_fused", lambda: (corrections, advance))  # nothing to compile with here
     params, grads = draws(1), draws(2, 12)
     strength, beside = leashed(3)
     expected, paths = [], []
@@ -100,7 +103,7 @@ def test_a_leash_is_a_quadratic_penalty_and_a_path_sums_up_what_the_steps_did(lr
         expected.append([p.detach() for p in own])
         paths.append(summed)
     optimizer = Adam(params, lr)
-    optimizer.compiles = at_once
+    optimizer.at_once = at_once
     for step in range(12):
         optimizer.step([g[step] for g in grads], beside)
     for place, (got, also) in enumerate(zip(params, beside, strict=True)):
@@ -111,44 +114,78 @@ def test_a_leash_is_a_quadratic_penalty_and_a_path_sums_up_what_the_steps_did(lr
         assert summed.abs().flatten(1).amax(1).min() > 1e-3
 
 
-def test_without_a_compiler_the_optimiser_goes_on_in_its_slower_form(monkeypatch):
-    def broken(*_):
+@pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "at once"])
+@pytest.mark.parametrize("lr", RATES.values(), ids=RATES)
+def test_a_stack_is_its_replicas_each_with_its_own_optimiser(lr, at_once):
+    params, grads = draws(1), draws(2, 12)
+    expected = apart(params, lr, grads)
+    optimizer = Adam(params, lr)
+    optimizer.at_once = at_once
+    for step in range(12):
+        optimizer.step([g[step] for g in grads])
+    for got, wanted, start in zip(params, expected, draws(1), strict=True):
+        assert (got.double() - wanted).abs().max() < 2e-6  # parameters of size 1 in float32
+        assert (wanted - start.double()).abs().flatten(1).amax(1).min() > 2e-3
+    assert optimizer.at_once == at_once  # the kernel was not given up
+
+
+def test_gradients_and_leashes_may_lie_in_memory_as_they_like():
+    params, grads = draws(1), draws(2)
+    turned = [g.mT.contiguous().mT if g.dim() > 2 else g for g in grads]
+    assert not all(g.is_contiguous() for g in turned)
+    strength = torch.rand(1, device=DEVICE).expand(4)
+    wide = [
+        Beside([Pull(strength.view(-1, *[1] * (p.dim() - 1)), torch.zeros((), device=DEVICE).expand_as(p), p.abs())])
+        for p in draws(1)
+    ]
+    other = draws(1)
+    for chosen, at_once in ((params, True), (other, False)):
+        optimizer = Adam(chosen, RATES["in turns"])
+        optimizer.at_once = at_once
+        optimizer.step(turned, wide)
+    for got, wanted in zip(params, other, strict=True):
+        assert (got - wanted).abs().max() < 1e-6
+
+
+def test_two_leashes_on_one_weight_both_pull():
+    params, grads = draws(1), draws(2)
+    (_, one), (_, other) = leashed(3, path=False), leashed(4, path=False)
+    both = [Beside([*a.pulls, *b.pulls]) for a, b in zip(one, other, strict=True)]
+    expected = draws(1)
+    whole = []
+    for p, g, *leashes in zip(expected, grads, one, other, strict=True):
+        pulls = [leash.pulls[0] for leash in leashes]
+        whole.append(g + sum(pull.strength * pull.precision * (p - pull.anchor) for pull in pulls))
+    Adam(expected, RATES["in turns"]).step(whole)
+    optimizer = Adam(params, RATES["in turns"])
+    optimizer.at_once = True
+    optimizer.step(grads, both)
+    for got, wanted in zip(params, expected, strict=True):
+        assert (got - wanted).abs().max() < 1e-6
+
+
+def test_without_triton_the_optimiser_goes_on_in_its_slower_form(monkeypatch):
+    def broken():
         raise RuntimeError("no C compiler found")
 
-    monkeypatch.setattr(optimizer_module, "_fused", lambda: (broken, broken))
+    monkeypatch.setattr(optimizer_module, "_kernel", broken)
     params, grads = draws(1), draws(2, 3)
     optimizer = Adam(params, RATES["one rate"])
-    optimizer.compiles = True
+    optimizer.at_once = True
     with pytest.warns(UserWarning, match="slower one is used .no C compiler found."):
         optimizer.step([g[0] for g in grads])
     other = draws(1)
-    Adam(other, RATES["one rate"]).step([g[0] for g in grads])
+    plain = Adam(other, RATES["one rate"])
+    plain.at_once = False
+    plain.step([g[0] for g in grads])
     assert all(torch.equal(mine, wanted) for mine, wanted in zip(params, other, strict=True))
 
 
-def test_the_whole_gradient_is_given_to_those_who_ask(monkeypatch):
-    monkeypatch.setattr(optimizer_module, "_fused", lambda: (corrections, advance))
+def test_the_whole_gradient_is_given_to_those_who_ask():
     params, grads = draws(1), draws(2)
     _, beside = leashed(3, path=False)
     expected = [pulled(p.double(), g.double(), b.pulls) for p, g, b in zip(params, grads, beside, strict=True)]
     optimizer = Adam(params, RATES["one rate"])
-    optimizer.compiles = True
+    optimizer.at_once = True
     for got, wanted in zip(optimizer.step(grads, beside, whole=True), expected, strict=True):
         assert (got.double() - wanted).abs().max() < 1e-5
-
-
-def test_a_step_is_never_taken_twice(monkeypatch):
-    """A kernel that fails when some weights have moved is an error; moving them all again would be worse."""
-    calls = []
-
-    def second_fails(*args):
-        calls.append(args)
-        if len(calls) == 2:
-            raise RuntimeError("no kernel for this kind")
-        advance(*args)
-
-    monkeypatch.setattr(optimizer_module, "_fused", lambda: (corrections, second_fails))
-    optimizer = Adam(draws(1), RATES["one rate"])
-    optimizer.compiles = True
-    with pytest.raises(RuntimeError, match="no kernel"):
-        optimizer.step(draws(2))

@@ -200,5 +200,5 @@ def test_an_heir_of_er_is_trained_by_its_own_rules():
         def loss(self, learner, batch):
             return 0 * classification(learner, *batch)
 
-    assert Heir(budget=30, use="execution").trains
-    assert not ER(budget=30, use="execution").trains
+    assert Heir(budget=30, use="execution").trained_as() == Heir(budget=30, use="execution")
+    assert ER(budget=30, use="execution").trained_as() is None

@@ -20,6 +20,7 @@ from rich.progress import (
 from threefold.data import Report
 from threefold.engine import Progress as Stand
 from threefold.experiments import Cohort, Result, Watcher
+from threefold.experiments.cohort import and_others
 from threefold.report.terminal import ours
 
 LINES = 8  # cohorts in training that are shown: a cluster has hundreds
@@ -80,7 +81,7 @@ class Bars(Watcher):
             cohort = next(iter(self.unseen))
             del self.unseen[cohort]
             cell = cohort.cell
-            name = f"{cell.scenario.title} {cell.method.name} ×{len(cohort.runs)}"
+            name = f"{cell.scenario.title} {cell.method.name}{and_others(cohort)}"
             self.lines[cohort] = self.bars.add_task(name, total=None, note="")
         self.bars.update(self.whole, note=f"{len(self.unseen)} more in training" if self.unseen else "")
 

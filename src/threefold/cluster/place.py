@@ -15,7 +15,7 @@ from threefold.cluster.shipping import Warehouse
 from threefold.engine import Checkpoint, Progress
 from threefold.errors import ThreefoldError
 from threefold.experiments import Work
-from threefold.experiments.campaign import described
+from threefold.experiments.cohort import described
 from threefold.experiments.execute import too_large
 
 ATTEMPTS = 3  # without finishing a task in between

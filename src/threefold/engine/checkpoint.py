@@ -13,7 +13,7 @@ import torch
 
 from threefold.errors import ThreefoldError
 
-FORMAT = 3
+FORMAT = 4
 CHUNK = 1 << 24
 
 

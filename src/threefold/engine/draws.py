@@ -87,7 +87,7 @@ def _of_replica(stack: Lockstep, steps: int, replica: int) -> tuple[Samples, dic
     current = schedule(pool, seed, task, steps, setting.batch, shared_equally=known)
     further: dict[str, Samples | Noise] = {}
     for part in parts:
-        further |= part.draws(setting, seed, task, memory[part.name], steps)
+        further |= stack.wishes(part, seed, memory[part.name], steps)
     return current, further
 
 

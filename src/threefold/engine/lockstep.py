@@ -1,6 +1,6 @@
 """The stack: every parameter has a leading replica axis, one step trains all replicas (DESIGN idea 1)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,18 @@ from threefold.engine.optimizer import Adam, Beside, Pull
 from threefold.engine.program import Program
 from threefold.methods import Method, Part
 from threefold.methods.method import objective
-from threefold.methods.part import Batch, Learner, Leash, Memory, Now, Params, Setting, only_active
+from threefold.methods.part import (
+    Batch,
+    Learner,
+    Leash,
+    Memory,
+    Noise,
+    Now,
+    Params,
+    Samples,
+    Setting,
+    only_active,
+)
 from threefold.nets import MLP, initial_params
 from threefold.randomness import generator
 
@@ -47,7 +58,7 @@ def kept(old: Any, new: Any) -> Any:
     return old
 
 
-def _code(method: Method) -> list[object]:
+def code(method: Method) -> list[object]:
     """What must be the same for all replicas of a cohort: everything but numbers."""
     return [(type(part), part.model_dump(exclude=set(part.per_replica()))) for part in method.parts]
 
@@ -63,12 +74,13 @@ class Lockstep:
         material: Material,
         lr: Sequence[float] | None,
         device: torch.device,
+        lent: Mapping[str, Params] | None = None,
     ) -> None:
-        """`lr`: None for networks that are judged and never trained."""
+        """`lr`: None for networks that are judged and never trained; `lent`: networks that another stack trains."""
         self.seeds, self.setting, self.material, self.device = seeds, setting, material, device
         self._template = methods[0].parts  # what is the same for all replicas
         self.methods = methods  # each replica's own, its hyperparameters plain numbers
-        if any(_code(method) != _code(methods[0]) for method in methods):
+        if any(code(method) != code(methods[0]) for method in methods):
             raise ValueError("the methods of a cohort may differ in numbers only")
         self._numbers = [
             {
@@ -80,19 +92,24 @@ class Lockstep:
         self.parts = self._bind(self._numbers)
         with torch.device("meta"):  # modules say how to compute; the parameters are the stack's
             self.nets: dict[str, nn.Module] = {"classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units)}
-            for part in self._template:
-                self.nets |= part.networks(setting)
+            named = {part.name: part.networks(setting) for part in self._template}
+        for networks in named.values():
+            self.nets |= networks
+        lent = lent or {}
+        own = {name: net for name, net in self.nets.items() if name not in lent}
+        self._beside = {part: networks.keys() - {"classifier"} for part, networks in named.items()}
         initial = [
-            {name: initial_params(net, generator(seed, f"weights of {name}")) for name, net in self.nets.items()}
+            {name: initial_params(net, generator(seed, f"weights of {name}")) for name, net in own.items()}
             for seed in seeds
         ]
-        self.params: dict[str, Params] = self._place(stacked(initial))
+        self.own: dict[str, Params] = self._place(stacked(initial))  # what this stack trains
+        self.params = self.own | dict(lent)
         memories = [
             {part.name: part.begin(setting, seed, params["classifier"]) for part in method.parts}
             for method, seed, params in zip(methods, seeds, initial, strict=True)
         ]
         self.memory: dict[str, Memory] = self._place(stacked(memories))
-        self.optimizer = Adam(tree_leaves(self.params), lr) if lr is not None else None
+        self.optimizer = Adam(tree_leaves(self.own), lr) if lr is not None else None
         self.loss = torch.zeros(len(seeds), device=device)
         self.program: Program | None = None  # gives the gradients quicker
         self.now = Now(*[torch.empty(0)] * 4)
@@ -126,7 +143,7 @@ class Lockstep:
         observers = [part for part in self.parts if part.observes]
         classifier = self.params["classifier"]
         before = {name: p.clone() for name, p in classifier.items()} if observers else {}
-        whole = self.optimizer.step(tree_leaves(grads), self._beside(), whole=bool(observers))
+        whole = self.optimizer.step(tree_leaves(grads), self._also(), whole=bool(observers))
         for part in observers:
             part.observe(self.memory[part.name], before, classifier, dict(zip(classifier, whole, strict=False)))
         self.now.step.add_(1)
@@ -140,7 +157,7 @@ class Lockstep:
         adjusted = any(part.adjusts for part in self.parts)
         return [place for place, part in enumerate(self.parts) if part.leashes and self.task and not adjusted]
 
-    def _beside(self) -> list[Beside]:
+    def _also(self) -> list[Beside]:
         """What else happens to each parameter; the classifier's come first."""
         assert self.optimizer is not None
         leashes = [leash for place in self._leashed() if (leash := self._leash(place))]
@@ -190,12 +207,13 @@ class Lockstep:
         replays = [part.recall(learner, batch, drawn) if later else None for part in parts]
         leashed = self._leashed()
         penalties = [part for place, part in enumerate(parts) if later and place not in leashed]
+        sides = {part.name for part in parts if not self._lent(part)}
 
-        def loss(params: dict[str, Params]) -> Tensor:
-            at = self._learner(parts, params, memory, now)
-            return objective(parts, at, batch, replays, drawn, penalties)
+        def loss(own: dict[str, Params]) -> Tensor:
+            at = self._learner(parts, params | own, memory, now)
+            return objective(parts, at, batch, replays, drawn, penalties, sides)
 
-        grads, value = grad_and_value(loss)(params)
+        grads, value = grad_and_value(loss)({name: params[name] for name in self.own})
         for part in parts:
             if later and part.adjusts:
                 grads = grads | {"classifier": part.adjust(grads["classifier"], learner, drawn)}
@@ -252,8 +270,8 @@ class Lockstep:
     def fetch(self, indices: Tensor, task: Tensor) -> Batch:
         return self.material.train(indices, task)
 
-    def consolidate(self) -> None:
-        """A task is finished: every part takes it into its memory."""
+    def consolidate(self, besides: Collection[str] = ()) -> None:
+        """A task is finished: every part takes it into its memory, besides those that have done so already."""
         live = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(self.params)}
 
         def apart(leaf: Tensor) -> Tensor:
@@ -261,8 +279,9 @@ class Lockstep:
             return leaf.clone() if leaf.untyped_storage().data_ptr() in live else leaf.contiguous()
 
         for part in self.parts:
-            memory = self.memory[part.name]
-            self.memory[part.name] = kept(memory, tree_map(apart, part.consolidate(self, memory, self.task)))
+            if part.name not in besides:
+                memory = self.memory[part.name]
+                self.memory[part.name] = kept(memory, tree_map(apart, part.consolidate(self, memory, self.task)))
 
     def keepsakes(self) -> dict[str, Tensor]:
         """What the parts want kept of the task just finished."""
@@ -277,27 +296,41 @@ class Lockstep:
     @property
     def weights(self) -> int:
         """How many weights a step moves."""
-        return sum(leaf.numel() for leaf in tree_leaves(self.params))
+        return sum(leaf.numel() for leaf in tree_leaves(self.own))
+
+    def beside(self, part: Part) -> dict[str, Params]:
+        """The networks that a part has beside the classifier."""
+        return {name: self.params[name] for name in self._beside[part.name]}
+
+    def wishes(self, part: Part, seed: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
+        """What a part draws for the steps of this task."""
+        given = (self.setting, seed, self.task, memory, steps)
+        return part.draws(*given) | ({} if self._lent(part) else part.side_draws(*given))
+
+    def _lent(self, part: Part) -> bool:
+        """Does another stack train the networks of this part?"""
+        return not self._beside[part.name] <= self.own.keys()
 
     def tensors(self) -> list[Tensor]:
         """Every tensor that a step reads or writes, its draws aside."""
         return tree_leaves((self.params, self.memory, self.now, self._numbers))
 
     def take_over(self, other: "Lockstep", which: Tensor) -> None:
-        """Stand where another stack stands: each replica takes the networks of one of its replicas."""
+        """Stand where another stack stands: each replica takes networks and memories of one of its replicas."""
         self.reach(other.task)
         for mine, theirs in zip(tree_leaves(self.params), tree_leaves(other.params), strict=True):
             torch.index_select(theirs, 0, which, out=mine)
+        self.memory |= {name: tree_map(lambda leaf: leaf[which], memory) for name, memory in other.memory.items()}
         self.loss = other.loss[which]
 
     # checkpoints
 
     def state(self) -> dict[str, Any]:
         assert self.optimizer is not None
-        return {"params": self.params, "memory": self.memory, "optimizer": self.optimizer.state()}
+        return {"params": self.own, "memory": self.memory, "optimizer": self.optimizer.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        for mine, saved in zip(tree_leaves(self.params), tree_leaves(state["params"]), strict=True):
+        for mine, saved in zip(tree_leaves(self.own), tree_leaves(state["params"]), strict=True):
             mine.copy_(saved)
         self.memory = self._place(state["memory"])
         assert self.optimizer is not None

@@ -1,8 +1,7 @@
 """What follows a gradient, weight by weight: leashes pull, Adam steps, paths are summed up."""
 
 import warnings
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -10,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
-KINDS = 64  # of steps that may be compiled in one process: by leashes, paths, precision, one replica or several
-BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # section 4.2; ε is the optimiser's usual one
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # section 4.2; ε is the optimiser's usual one
 
 
 class Pull(NamedTuple):
@@ -28,6 +26,10 @@ class Beside(NamedTuple):
     pulls: Sequence[Pull] = ()
     paths: Sequence[Tensor] = ()  # each grows by −Δθ · ∂L/∂θ
 
+    @property
+    def few(self) -> bool:
+        return len(self.pulls) < 2 and len(self.paths) < 2
+
 
 def pulled(param: Tensor, grad: Tensor, pulls: Sequence[Pull]) -> Tensor:
     """The gradient of the loss with its quadratic penalties."""
@@ -36,91 +38,54 @@ def pulled(param: Tensor, grad: Tensor, pulls: Sequence[Pull]) -> Tensor:
     return grad
 
 
-def corrections(taken: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
-    """Adam's bias corrections: the step's size for each replica, and what the root of the squares is divided by."""
-    taken = taken.double()  # in float32 the first steps' would be off by 1e-4
-    return (lr / (1 - BETA1**taken)).to(lr.dtype), (1 - BETA2**taken).sqrt().to(lr.dtype)
-
-
-def advance(
-    param: Tensor, grad: Tensor, mean: Tensor, square: Tensor, size: Tensor, root: Tensor, beside: Beside
-) -> None:
-    """Adam's step on one tensor of weights, with all that goes beside it: elementwise, so one kernel can do it all."""
-    grad = pulled(param, grad, beside.pulls)
-    mean.lerp_(grad, 1 - BETA1)
-    square.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
-    change = size * mean / (square.sqrt() / root + EPSILON)
-    for path in beside.paths:
-        path.addcmul_(change, grad)
-    param.sub_(change)
-
-
-@cache
-def _fused() -> tuple[Callable[..., tuple[Tensor, Tensor]], Callable[..., None]]:
-    """One compilation of each kind serves weights of all shapes."""
-    return torch.compile(corrections, dynamic=True), torch.compile(advance, dynamic=True)
-
-
-def _flat(stacked: Tensor) -> Tensor:
-    """Replicas × numbers, in the same memory. No view: the compiler would make a kernel for every kind of view."""
-    if not stacked.is_contiguous():
-        return stacked.flatten(1)
-    alias = torch.empty(0, dtype=stacked.dtype, device=stacked.device)
-    numbers = stacked[0].numel()
-    return alias.set_(stacked.untyped_storage(), stacked.storage_offset(), (len(stacked), numbers), (numbers, 1))
-
-
 class Adam:
     """Adam on stacked parameters as they are: it is elementwise. One state for the whole sequence of tasks."""
 
     def __init__(self, params: Sequence[Tensor], lr: Sequence[float]) -> None:
+        device, replicas = params[0].device, len(lr)
         self.params = list(params)
         self.means = [torch.zeros_like(p) for p in params]
         self.squares = [torch.zeros_like(p) for p in params]
-        self.taken = torch.zeros((), device=params[0].device)
+        self.taken = torch.zeros((), device=device)
         self.lr = list(lr)
-        self._lr = torch.tensor(self.lr, device=params[0].device, dtype=params[0].dtype).unsqueeze(1)
-        self.compiles = False  # is what is done to a weight one kernel?
+        self._lr = torch.tensor(self.lr, device=device)
+        self._size, self._root = torch.empty(replicas, device=device), torch.empty((), device=device)
+        self.at_once = device.type == "cuda"  # by our own kernel
 
     def step(
         self, grads: Sequence[Tensor], beside: Sequence[Beside] | None = None, *, whole: bool = False
     ) -> Sequence[Tensor]:
-        """Take a step; `whole`: and return the gradients with all pulls, which one kernel would not write down."""
+        """Take a step; `whole`: and return the gradients with all pulls, which the kernel would not write down."""
         beside = beside or [Beside()] * len(grads)
-        if self.compiles and not whole:
-            each = [
-                (*map(_flat, tensors), Beside([Pull(*map(_flat, p)) for p in also.pulls], [*map(_flat, also.paths)]))
-                for *tensors, also in zip(self.params, grads, self.means, self.squares, beside, strict=True)
-            ]
-            if self._at_once(each):
-                return []
+        if self.at_once and not whole and all(also.few for also in beside) and self._all_at_once(grads, beside):
+            return []
         return self._in_turn(grads, beside)
 
-    def _at_once(self, each: Sequence[tuple[Any, ...]]) -> bool:
-        """Every tensor is read and written once: what bounds this on a GPU is memory. False: there is no compiler."""
-        corrected, advanced = _fused()
-        for place, (param, grad, mean, square, also) in enumerate(each):
-            try:
-                if place == 0:
-                    size, root = corrected(self.taken + 1, self._lr)
-                with torch._dynamo.config.patch(recompile_limit=KINDS):
-                    advanced(param, grad, mean, square, size, root, also)
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as error:  # whatever a compiler that is missing or broken raises
-                if place:  # some weights have moved
-                    raise
-                self.compiles = False
-                reason = " ".join(str(error).split())[:200]
-                warnings.warn(f"no fused optimiser here, a slower one is used ({reason})", stacklevel=3)
-                return False
+    def _all_at_once(self, grads: Sequence[Tensor], beside: Sequence[Beside]) -> bool:
+        """Every tensor is read and written once: what bounds this on a GPU is memory. False: there is no Triton."""
+        try:
+            kernel = _kernel()
+            kernel.correct(self.taken, self._lr, self._size, self._root, BETAS)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever a compiler that is missing or broken raises
+            self.at_once = False
+            reason = " ".join(str(error).split())[:200]
+            warnings.warn(f"no fused optimiser here, a slower one is used ({reason})", stacklevel=3)
+            return False
+        each = zip(self.params, grads, self.means, self.squares, beside, strict=True)
+        for param, grad, mean, square, also in each:
+            pull, path = next(iter(also.pulls), None), next(iter(also.paths), None)
+            kernel.advance(param, grad, mean, square, self._size, self._root, pull, path, BETAS, EPSILON)
         self.taken += 1
         return True
 
     def _in_turn(self, grads: Sequence[Tensor], beside: Sequence[Beside]) -> Sequence[Tensor]:
         """PyTorch's fused Adam; neighbouring replicas with the same learning rate are updated together."""
         each = list(zip(self.params, grads, beside, strict=True))
-        grads = [pulled(param, grad, also.pulls) for param, grad, also in each]
+        grads = [
+            pulled(param, grad, also.pulls).contiguous() for param, grad, also in each
+        ]  # Adam's kernel asks no strides
         before = [param.clone() if also.paths else None for param, _, also in each]
         start = 0
         for rate, same in groupby(self.lr):
@@ -134,8 +99,8 @@ class Adam:
                 [self.taken.clone() for _ in grads],
                 fused=True,
                 amsgrad=False,
-                beta1=BETA1,
-                beta2=BETA2,
+                beta1=BETAS[0],
+                beta2=BETAS[1],
                 lr=rate,
                 weight_decay=0.0,
                 eps=EPSILON,
@@ -157,3 +122,10 @@ class Adam:
         for name, tensors in self.state().items():
             for mine, saved in zip(tensors, state[name], strict=True):
                 mine.copy_(saved)
+
+
+def _kernel() -> Any:
+    """Triton is there where there is a GPU only."""
+    from threefold.engine import kernel
+
+    return kernel

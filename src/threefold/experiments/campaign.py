@@ -11,7 +11,7 @@ from threefold.engine import Checkpoint, Progress
 from threefold.errors import ThreefoldError
 from threefold.experiments.cell import Cell
 from threefold.experiments.claim import Claim
-from threefold.experiments.cohort import Cohort, Run, cut, left_of, plan
+from threefold.experiments.cohort import Cohort, Run, cut, described, left_of, plan
 from threefold.experiments.failure import FAILED, Failure, forget_failures, told
 from threefold.experiments.result import Result
 from threefold.results import Record, Store
@@ -261,7 +261,3 @@ class Campaign:
 
     def _result(self, number: int) -> Result:
         return Result(self.cells[number], [self.records[run.key] for run in self.runs[number]])
-
-
-def described(cohort: Cohort) -> str:
-    return f"{cohort.cell.name} ×{len(cohort.runs)}"

@@ -1,10 +1,15 @@
-"""Runs are trained in cohorts: those that differ in seeds and numbers only are one stack."""
+"""Runs are trained in cohorts: those that differ in seeds and numbers only are one stack.
+
+Runs that have in common what is trained (DGR's generator; the networks of stored data that are used in training alone
+or in execution too) are one cohort of several stacks.
+"""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain
 
 import torch
 
@@ -35,12 +40,17 @@ class Cohort:
 
     @property
     def cell(self) -> Cell:
-        """The first run's: all others differ from it in numbers at most."""
+        """The first run's: protocol and training are the same for all."""
         return self.runs[0].cell
 
     @property
     def seeds(self) -> list[int]:
         return [run.seed for run in self.runs]
+
+    @cached_property
+    def crews(self) -> "list[tuple[Run, ...]]":
+        """The runs of each stack: they differ in seeds and numbers at most."""
+        return [tuple(runs) for runs in _grouped(self.runs).values()]
 
     @property
     def name(self) -> str:
@@ -50,12 +60,13 @@ class Cohort:
     @property
     def weight(self) -> int:
         """What it costs, in numbers that steps move; good enough to put cheap cohorts first."""
-        training = self.cell.training
-        return len(self.runs) * training.iters * self.cell.protocol.tasks * self.cell.numbers
+        return sum(run.cell.numbers for run in self.runs) * self.cell.training.iters * self.cell.protocol.tasks
 
     def halves(self) -> "list[Cohort]":
-        middle = len(self.runs) // 2
-        return [Cohort(self.runs[:middle]), Cohort(self.runs[middle:])]
+        """Whole stacks as long as there are several."""
+        crews = self.crews if len(self.crews) > 1 else [(run,) for run in self.runs]
+        middle = len(crews) // 2
+        return [Cohort(tuple(chain(*crews[:middle]))), Cohort(tuple(chain(*crews[middle:])))]
 
     def pieces(self) -> "Iterator[Cohort]":
         """Itself, its halves, their halves, and so on: all that it may have been cut into."""
@@ -65,16 +76,51 @@ class Cohort:
                 yield from half.pieces()
 
 
+def described(cohort: Cohort) -> str:
+    """A cohort in a few words."""
+    return f"{cohort.cell.name}{and_others(cohort)}"
+
+
+def and_others(cohort: Cohort) -> str:
+    """What follows the name of a cohort's first cell."""
+    others = len(cohort.crews) - 1
+    return f"{f' and {others} more' if others else ''} ×{len(cohort.runs)}"
+
+
 def plan(runs: Iterable[Run], memory: Callable[[str], int] | None = None) -> list[Cohort]:
     """Group runs into cohorts that fit into memory, cheap ones first: early results cover the table."""
+    stacks: list[list[Run]] = []
+    for group in _grouped(runs).values():
+        most = capacity(group[0].cell, memory)
+        stacks += [group[start : start + most] for start in range(0, len(group), most)]
+    joined: dict[Hashable, list[list[Run]]] = {}
+    for stack in stacks:
+        joined.setdefault(_in_common(stack), []).append(stack)
+    cohorts = [Cohort(tuple(chain(*together))) for kin in joined.values() for together in _fitting(kin, memory)]
+    return sorted(cohorts, key=lambda cohort: cohort.weight)
+
+
+def _grouped(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """Runs that can be one stack, in the order of their first."""
+    shapes: dict[int, str] = {}  # of cells
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(_shape(run.cell), []).append(run)
-    cohorts = []
-    for group in groups.values():
-        most = capacity(group[0].cell, memory)
-        cohorts += [Cohort(tuple(group[start : start + most])) for start in range(0, len(group), most)]
-    return sorted(cohorts, key=lambda cohort: cohort.weight)
+        shape = shapes.get(id(run.cell)) or shapes.setdefault(id(run.cell), _shape(run.cell))
+        groups.setdefault(shape, []).append(run)
+    return groups
+
+
+def _fitting(stacks: Sequence[list[Run]], memory: Callable[[str], int] | None) -> list[list[list[Run]]]:
+    """Stacks that have something in common, together as far as memory goes."""
+    together: list[list[list[Run]]] = []
+    left = 0.0
+    for stack in stacks:
+        share = len(stack) / capacity(stack[0].cell, memory) if len(stacks) > 1 else 1.0
+        if not together or share > left:
+            together, left = [*together, []], 1.0
+        together[-1].append(stack)
+        left -= share
+    return together
 
 
 def cut(cohorts: Sequence[Cohort], number: int, begun: Set[str] = frozenset()) -> list[Cohort]:
@@ -118,6 +164,19 @@ def _shape(cell: Cell) -> str:
         for name in part.per_replica():
             spec["method"]["hyperparameters"][part.name].pop(name)
     return json.dumps([spec, id(cell.protocol)], sort_keys=True)
+
+
+def _in_common(stack: Sequence[Run]) -> Hashable:
+    """What of a stack's training it may have in common with others: networks, or networks beside them."""
+    cell = stack[0].cell
+    beside = [key for part in cell.method.parts if (key := part.networks_depend_on()) is not None]
+    networks = cell.method.trained_as()
+    scenario = (
+        cell.scenario,
+        [(type(part), part.model_dump_json(exclude=set(part.per_replica()))) for part in networks.parts],
+    )
+    seeds = frozenset((run.seed, run.cell.lr) for run in stack)
+    return cell.protocol, cell.training, seeds, tuple(beside) or str(scenario)
 
 
 def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:

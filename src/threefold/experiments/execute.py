@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from threefold.engine import Checkpoint, Outcome, Progress, train
+from threefold.engine import Checkpoint, Crew, Outcome, Progress, train_together
 from threefold.experiments.cohort import Cohort, Run
 from threefold.results import Record, measure, pack, run_key
 from threefold.version import VERSION
@@ -21,18 +21,21 @@ def execute(
     cohort: Cohort, checkpoint: Checkpoint | None = None, report: Callable[[Progress], None] = lambda progress: None
 ) -> list[Record]:
     """Train a cohort, from its last finished task if there is a checkpoint. A plain function of plain arguments."""
-    cell = cohort.cell
-    outcome = train(
-        cell.protocol,
-        cell.scenario,
-        [run.cell.method for run in cohort.runs],
-        cohort.seeds,
-        [run.cell.lr for run in cohort.runs],
-        cell.training,
-        checkpoint,
-        report,
-    )
-    return [_record(run, outcome, replica, len(cohort.runs)) for replica, run in enumerate(cohort.runs)]
+    crews = [
+        Crew(
+            crew[0].cell.scenario,
+            [run.cell.method for run in crew],
+            [run.seed for run in crew],
+            [run.cell.lr for run in crew],
+        )
+        for crew in cohort.crews
+    ]
+    outcomes = train_together(cohort.cell.protocol, crews, cohort.cell.training, checkpoint, report)
+    return [
+        _record(run, outcome, replica, len(cohort.runs))
+        for crew, outcome in zip(cohort.crews, outcomes, strict=True)
+        for replica, run in enumerate(crew)
+    ]
 
 
 def out_of_memory(error: BaseException) -> bool:

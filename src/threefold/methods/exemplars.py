@@ -176,9 +176,10 @@ class ER(Exemplars):
     def classifies(self) -> bool:
         return self.use != "training"
 
-    @property
-    def trains(self) -> bool:
-        return self.use != "execution" or type(self) is not ER  # an heir may do anything
+    def trained_as(self) -> Part | None:
+        if type(self) is not ER:  # an heir may do anything
+            return self
+        return None if self.use == "execution" else self.model_copy(update={"use": "both"})
 
     def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
         if self.use == "execution" or not task:

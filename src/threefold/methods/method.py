@@ -1,6 +1,6 @@
 """A method is a composition of parts (DESIGN idea 4)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,11 +23,12 @@ def objective(
     replays: Sequence[Replay | None],
     drawn: Mapping[str, Any],
     penalties: Sequence[Part],
+    sides: Collection[str],
 ) -> Tensor:
     """The loss of one network at one step: current data, replayed data, penalties, and networks trained beside it.
 
     Current and replayed data are weighted 1/K and 1 − 1/K, with K the number of tasks so far (section 4.2).
-    `penalties` are the parts that add one.
+    `penalties` are the parts that add one, `sides` the names of those whose networks beside the classifier learn here.
     """
     recalled = [
         (replay.x, replay.task) for part, replay in zip(parts, replays, strict=True) if replay and part.replays_inputs
@@ -50,7 +51,9 @@ def objective(
         (Part.penalty if part.leashes else type(part).penalty)(part, learner.params, learner.memory[part.name])
         for part in penalties
     ]
-    further += [part.side_loss(learner, batch, replay, drawn) for part, replay in zip(parts, replays, strict=True)]
+    for part, replay in zip(parts, replays, strict=True):
+        if part.name in sides:
+            further.append(part.side_loss(learner, batch, replay, drawn))
     for loss in further:
         total = total if loss is None else total + loss
     return total
@@ -86,6 +89,10 @@ class Method:
                     if name != "classifier" and owners.setdefault(name, part.name) != part.name:
                         return f"{owners[name]} and {part.name} both train a {name}; right would be one of them."
         return None
+
+    def trained_as(self) -> "Method":
+        """The method that trains the same networks, without what counts at test time only."""
+        return Method(*(part for each in self.parts if (part := each.trained_as()) is not None))
 
     def hyperparameters(self) -> dict[str, dict[str, Any]]:
         """Every hyperparameter of every part."""

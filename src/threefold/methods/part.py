@@ -4,7 +4,7 @@ A part is written for ONE network: plain functions of that network's parameters,
 over all replicas of a cohort. Hooks that run once per task, when a task is finished, see the whole stack.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -288,6 +288,12 @@ class Part(BaseModel):
         """A regularisation term that is quadratic: quicker than `penalty`."""
         return None
 
+    def side_draws(
+        self, setting: Setting, seed: int, task: int, memory: Memory, steps: int
+    ) -> dict[str, Samples | Noise]:
+        """Further draws that `side_loss` alone needs."""
+        return {}
+
     def side_loss(
         self, learner: Learner, batch: Batch, replay: Replay | None, drawn: Mapping[str, Any]
     ) -> Tensor | None:
@@ -311,10 +317,18 @@ class Part(BaseModel):
     def observes(self) -> bool:
         return type(self).observe is not Part.observe
 
-    @property
-    def trains(self) -> bool:
-        """Does it change how the network is trained? Runs whose parts do not, share networks."""
-        return True
+    # what several runs may share: networks that would be trained alike are trained once
+
+    def trained_as(self) -> "Part | None":
+        """The part that stands for all that train the same network; None: it changes nothing about training."""
+        return self
+
+    def networks_depend_on(self) -> Hashable | None:
+        """Equal for parts whose networks beside the classifier learn the same, whatever the classifier learns.
+
+        None: they are like no other's.
+        """
+        return None
 
     @property
     def leashes(self) -> bool:

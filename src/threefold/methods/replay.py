@@ -1,6 +1,6 @@
 """Modified training data: replay of current inputs or of generated ones, with hard or soft targets (section 3.3)."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -88,15 +88,25 @@ class DGR(Taught):
     def networks(self, setting: Setting) -> dict[str, nn.Module]:
         return {"generator": VAE(setting.inputs, setting.hidden)}
 
+    def networks_depend_on(self) -> Hashable | None:
+        """A generator learns from inputs, and from what it dreamt: the classifier's labels are nothing to it."""
+        hooks = ("networks", "draws", "side_draws", "side_loss", "recall", "consolidate")
+        changed = any(getattr(type(self), hook) is not getattr(DGR, hook) for hook in hooks)  # an heir may do anything
+        return None if changed else "generator"
+
     def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
+        return {"dgr dreamt": Noise((setting.batch, LATENT))} if task else {}
+
+    def side_draws(
+        self, setting: Setting, seed: int, task: int, memory: Memory, steps: int
+    ) -> dict[str, Samples | Noise]:
         latent = Noise((setting.batch, LATENT))
-        names = ["noise", "dreamt", "noise of replay"] if task else ["noise"]
-        return {f"{self.name} {name}": latent for name in names}
+        return dict.fromkeys(["dgr noise", "dgr noise of replay"] if task else ["dgr noise"], latent)
 
     def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay:
         memory = learner.memory[self.name]
         task = replayed_task(learner, len(batch.y))
-        x = dream(learner.nets["generator"], memory["generator"], drawn[f"{self.name} dreamt"])
+        x = dream(learner.nets["generator"], memory["generator"], drawn["dgr dreamt"])
         return Replay(x, self.targets(learner, memory, x, task), task)
 
     def targets(self, learner: Learner, memory: Memory, x: Tensor, task: Tensor) -> Tensor:
@@ -109,16 +119,16 @@ class DGR(Taught):
         """The generator's loss, on current data and on its own replay, weighted as the classifier's (section A.3)."""
         vae, params = learner.nets["generator"], learner.all_params["generator"]
         if replay is None:
-            loss: Tensor = functional_call(vae, params, (batch.x, drawn[f"{self.name} noise"])).mean()
+            loss: Tensor = functional_call(vae, params, (batch.x, drawn["dgr noise"])).mean()
             return loss
-        noise = torch.cat([drawn[f"{self.name} noise"], drawn[f"{self.name} noise of replay"]])
+        noise = torch.cat([drawn["dgr noise"], drawn["dgr noise of replay"]])
         inputs = torch.cat([batch.x, replay.x]), noise
         both: Tensor = functional_call(vae, params, inputs)
         share = 1 / learner.now.seen
         return share * both[: len(batch.x)].mean() + (1 - share) * both[len(batch.x) :].mean()
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
-        return super().consolidate(stack, memory, task) | {"generator": copied(stack.params["generator"])}
+        return super().consolidate(stack, memory, task) | {"generator": copied(decoding(stack.params["generator"]))}
 
     def keepsakes(self, stack: Stack, memory: Memory) -> dict[str, Tensor]:
         """A few images that the generator dreams after each task, always of the same latent variables."""
@@ -131,9 +141,13 @@ class DGR(Taught):
 def dream(vae: nn.Module, params: Params, z: Tensor) -> Tensor:
     """Images that a generator makes of latent variables."""
     assert isinstance(vae, VAE)
-    decoding = {name: p for name, p in params.items() if name.startswith(("decoder.", "pixels."))}
-    images: Tensor = functional_call(Decoder(vae), decoding, (z,))
+    images: Tensor = functional_call(Decoder(vae), decoding(params), (z,))
     return images
+
+
+def decoding(params: Params) -> Params:
+    """What of a generator turns latent variables into images."""
+    return {name: p for name, p in params.items() if name.startswith(("decoder.", "pixels."))}
 
 
 class DGRDistill(DGR):

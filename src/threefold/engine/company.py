@@ -1,0 +1,155 @@
+"""The stacks of a cohort. What would be trained alike is trained once: networks, and networks beside them."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from threefold.engine.lockstep import Lockstep, code
+from threefold.engine.material import Material
+from threefold.engine.training import Training
+from threefold.methods import Method
+from threefold.methods.part import Params, Part, Setting
+from threefold.protocols import Protocol
+from threefold.scenarios import Outputs, Scenario
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Replica i has `methods[i]`, `seeds[i]` and `lr[i]`; the methods differ in numbers at most."""
+
+    scenario: Scenario
+    methods: Sequence[Method]
+    seeds: Sequence[int]
+    lr: Sequence[float]
+
+    def each(self, methods: Iterable[Method]) -> "list[Network]":
+        """The networks, if they are trained with these methods."""
+        return [Network(m, seed, lr) for m, seed, lr in zip(methods, self.seeds, self.lr, strict=True)]
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a network depends on."""
+
+    method: Method = field(compare=False)
+    seed: int
+    lr: float
+    parts: tuple[Hashable, ...] = ()
+
+    def __post_init__(self) -> None:
+        told = tuple((type(part), part.model_dump_json()) for part in self.method.parts)
+        object.__setattr__(self, "parts", told)
+
+
+@dataclass
+class View:
+    """A crew's networks as they are judged: trained for it alone, or for others too."""
+
+    stack: Lockstep
+    source: Lockstep | None  # the stack that is trained, if it is another
+    which: Tensor  # its replicas
+
+    def consolidate(self) -> None:
+        """A task is finished, and so is what is trained."""
+        if self.source is not None:
+            self.stack.take_over(self.source, self.which)
+            self.stack.consolidate(besides=self.source.memory.keys())
+
+
+class Company:
+    """All stacks of a cohort: those that are trained, and for each crew a view on one of them."""
+
+    def __init__(self, protocol: Protocol, crews: Sequence[Crew], training: Training) -> None:
+        self.protocol, self.training = protocol, training
+        self.device = torch.device(training.device)
+        self._material: Material | None = None
+        self._lent: dict[Hashable, dict[str, Params]] = {}
+        self.trained: list[Lockstep] = []
+        views: dict[int, View] = {}
+        for group in _trained_alike(crews):
+            views |= self._views({number: crews[number] for number in group})
+        self.views = [views[number] for number in range(len(crews))]
+
+    def _views(self, crews: dict[int, Crew]) -> dict[int, View]:
+        """Views of crews that are trained alike; where there is nothing to share, a crew's own methods are trained."""
+        own = {number: crew.each(crew.methods) for number, crew in crews.items()}
+        alike = {number: crew.each(m.trained_as() for m in crew.methods) for number, crew in crews.items()}
+        every = list(dict.fromkeys(network for each in alike.values() for network in each))
+        if len(crews) == 1 and sum(map(len, alike.values())) == len(every):
+            alike, (every,) = own, own.values()
+        scenario = next(iter(crews.values())).scenario
+        methods, seeds, lr = [n.method for n in every], [n.seed for n in every], [n.lr for n in every]
+        stack = self._trained(Crew(scenario, methods, seeds, lr))
+        self.trained.append(stack)
+        places = {network: place for place, network in enumerate(every)}
+        views = {}
+        for number, crew in crews.items():
+            which = torch.tensor([places[network] for network in alike[number]], device=self.device)
+            if own[number] == every:
+                views[number] = View(stack, None, which)
+            else:
+                views[number] = View(self._stack(crew, None), stack, which)
+        return views
+
+    def _trained(self, crew: Crew) -> Lockstep:
+        """A stack to be trained. Networks beside its classifiers that another stack trains are lent by that."""
+        lent: dict[str, Params] = {}
+        keys = [(key, part) for part in crew.methods[0].parts if (key := self._lending(crew, part)) is not None]
+        for key, _ in keys:
+            lent |= self._lent.get(key, {})
+        stack = self._stack(crew, crew.lr, lent)
+        for key, part in keys:
+            self._lent.setdefault(key, stack.beside(part))
+        return stack
+
+    def _lending(self, crew: Crew, part: Part) -> Hashable | None:
+        """Equal for stacks whose networks beside the classifier learn the same; None: they are like no other's."""
+        key = part.networks_depend_on()
+        other_data = any(type(each).pool is not Part.pool for each in crew.methods[0].parts)
+        return None if key is None or other_data else (key, tuple(crew.seeds), tuple(crew.lr))
+
+    def _stack(self, crew: Crew, lr: Sequence[float] | None, lent: dict[str, Params] | None = None) -> Lockstep:
+        protocol, training = self.protocol, self.training
+        outputs = Outputs(crew.scenario, protocol.tasks, protocol.classes_per_task)
+        material = Material(protocol, outputs, crew.seeds, training.batch, self.device, self._material)
+        self._material = self._material or material
+        inputs = material.train_x.shape[1]
+        setting = Setting(outputs, inputs, training.hidden, training.batch, protocol.data.in_unit_interval)
+        return Lockstep(crew.methods, crew.seeds, setting, material, lr, self.device, lent)
+
+    def reach(self, task: int) -> None:
+        for stack in self.trained:
+            stack.reach(task)
+
+    def consolidate(self) -> None:
+        for stack in self.trained:
+            stack.consolidate()
+        for view in self.views:
+            view.consolidate()
+
+    def state(self) -> dict[str, Any]:
+        judged = [view.stack.memory if view.source else {} for view in self.views]
+        return {"trained": [stack.state() for stack in self.trained], "judged": judged}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for stack, saved in zip(self.trained, state["trained"], strict=True):
+            stack.restore(saved)
+        for view, memory in zip(self.views, state["judged"], strict=True):
+            if view.source:
+                view.stack.memory = memory
+
+
+def _trained_alike(crews: Sequence[Crew]) -> list[list[int]]:
+    """The numbers of the crews, grouped by the code that trains them."""
+    groups: list[tuple[object, list[int]]] = []
+    for number, crew in enumerate(crews):
+        wanted = (crew.scenario, code(crew.methods[0].trained_as()))
+        found = next((group for key, group in groups if key == wanted), None)
+        if found is None:
+            groups.append((wanted, [number]))
+        else:
+            found.append(number)
+    return [group for _, group in groups]

@@ -1,15 +1,19 @@
 """The bench, on shapes that take no time: that it measures what it says, not how fast this machine is."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from tiny_lab import Ended
 
+from threefold import bench
 from threefold.bench import floor as floor_module
-from threefold.bench import growth, steps, timing
+from threefold.bench import grid, growth, steps, timing
 from threefold.data import Dataset
+from threefold.engine.train import Outcome
 from threefold.methods import METHODS, Method
 from threefold.protocols import Permuted, Protocol, Split
 
@@ -122,3 +126,42 @@ def test_growth_takes_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert floors["replicas", 2, "none"] == 2 * floors["replicas", 1, "none"]
     assert floors["hidden units", 8, "none"] > floors["hidden units", 4, "none"]
     assert Split.defaults.hidden == 8  # of the other protocols
+
+
+def test_a_grid_and_as_many_seeds_are_trained_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[tuple[list[float], list[int]]] = []
+    cold = [{"train": 90.0, "consolidate": 9.0}] * 2
+    warm = [{"train": seconds, "consolidate": 1.0} for seconds in (2.0, 3.0, 9.0, 4.0, 8.0, 6.0)]
+    times = iter(cold + warm)
+
+    def fake(protocol, scenario, methods, seeds, lr, training):  # type: ignore[no-untyped-def]
+        trained.append(([method.parts[0].strength for method in methods], seeds))
+        assert (training.iters, training.hidden, len(lr)) == (40, 8, len(seeds))
+        return Outcome(torch.empty(0), torch.empty(0), [], seconds=next(times))
+
+    monkeypatch.setattr(grid, "stand_in", lambda samples: small())
+    monkeypatch.setattr(grid, "train", fake)
+    found = {beside.what: beside for beside in grid.bench_grid("cpu")}
+    assert [len(set(strengths)) for strengths, _ in trained] == [14, 1, 1, 14] * 2, "neither is always the first"
+    assert [seeds for _, seeds in trained[:2]] == [[1] * 14, list(range(1, 15))]
+    assert trained[1][0][0] == 1e8, "the paper's"
+    assert (found["train"].grid, found["train"].seeds) == (6, 4), "medians, the first of each left out"
+    assert found["all"].ratio == 7 / 5
+
+
+def test_a_grid_is_timed_with_all_that_happens_between_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "stand_in", lambda samples: small())
+    found = grid.bench_grid("cpu", rounds=1, iters=2, strengths=(1.0, 10.0, 100.0))
+    assert [beside.what for beside in found] == ["train", "consolidate", "evaluate", "all"]
+    assert all(beside.grid > 0 and beside.seeds > 0 for beside in found)
+
+
+def test_the_command_shows_the_ratio(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(bench, "bench_grid", lambda *given: asked.append(given) or [grid.Beside("all", 3.0, 2.0)])
+    ended = cli("bench", "--grid", "--device", "cpu", "--protocol", "permuted")
+    assert (ended.status, asked) == (0, [("cpu", "fp32", Permuted, 3)])
+    assert "1.50" in ended.out
+    refused = cli("bench", "--grid", "--growth")
+    assert (refused.status, refused.out) == (2, "")
+    assert "growth and grid are both given; right would be one of them." in refused.err

@@ -1,11 +1,12 @@
 """An experiment's file: what is wrong with it is told at once, a list is a grid, and options cut it down."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_lab import Ended
 
 from threefold.errors import ThreefoldError
 from threefold.experiments import Run
@@ -143,6 +144,8 @@ def test_places_in_several_parts_are_told_apart() -> None:
         ("protocol = 'split-mnist'\nname = '../x'\nmethods = [{ method = 'none' }]", "name is '../x'"),
         ("protocol = 'split-mnist'\nseeds = -1\nmethods = [{ method = 'none' }]", "seeds is '-1'"),
         ("protocol = 'split-mnist'\nseeds = [1, 2]\nmethods = [{ method = 'none' }]", "seeds"),
+        ("protocol = 'split-mnist'\nmethods = [{ method = 'none', seeds = '7-3' }]", "methods[0].seeds is '7-3'"),
+        ("[[parts]]\nprotocol = 'split-mnist'\nseeds = 0\nmethods = [{ method = 'none' }]", "parts[0].seeds is 0"),
         ("protocol = 'split-mnist'\nmethods = 5", "methods is 5"),
         ("protocol = 'split-mnist'\nmethods = [{ method = 'none' }]\n[training]\nlr = inf", "training.lr"),
         ("protocol = 'split-mnist'\nmethods = [{ method = 'none' }]\n[quick]\npoints = 1", "quick.points is 1"),
@@ -224,6 +227,46 @@ def test_only_what_is_not_there(only: Sequence[str], sentence: str) -> None:
     with pytest.raises(ThreefoldError) as caught:
         asked(only=only)
     assert sentence in str(caught.value)
+
+
+SEVERAL = """
+    seeds = 4
+    [training]
+    iters = 6
+    hidden = 8
+    batch = 16
+    [[parts]]
+    protocol = "split"
+    data = "small.npz"
+    tasks = 2
+    methods = [{ method = "none" }]
+    [[parts]]
+    protocol = "permuted"
+    data = "small.npz"
+    tasks = 3
+    seeds = "2-3"
+    scenarios = ["domain"]
+    methods = [{ method = "none" }, { method = "ewc", with = { strength = 1 }, seeds = 1 }]
+    """
+
+
+def test_a_part_and_a_method_may_have_seeds_of_their_own() -> None:
+    found = asked(SEVERAL)
+    seeds = {(cell.protocol.name, cell.method.name): found.seeds_of(cell) for cell in found.cells}
+    assert seeds == {("split", "none"): (1, 2, 3, 4), ("permuted", "none"): (2, 3), ("permuted", "ewc"): (1,)}
+    assert {several: len(cells) for several, cells in found.by_seeds().items()} == {(1, 2, 3, 4): 3, (2, 3): 1, (1,): 1}
+    assert list(asked(SEVERAL, seeds="5,9").by_seeds()) == [(5, 9)]
+    assert list(asked(SEVERAL, quick=True).by_seeds()) == [(1, 2)]
+
+
+def test_each_is_trained_with_its_own_seeds(cli: Callable[..., Ended]) -> None:
+    write(SEVERAL)
+    assert cli("experiment", "mine.toml", "--device", "cpu", "--store", "s.db").status == 0
+    with Store("s.db", readonly=True) as store:
+        (section,) = sections(store)
+    assert section.left == 0
+    assert sum(len(result.records) for result in section.results) == 3 * 4 + 2 + 1
+    assert [result.seeds for result in section.results if result.cell.method.name == "ewc"] == [[1]]
 
 
 def test_quick_thins_grids_and_keeps_their_ends() -> None:

@@ -9,7 +9,7 @@ from threefold.experiments.ask import Options, ask, sections
 from threefold.experiments.run import run_cells
 from threefold.experiments.spec import Experiment
 from threefold.protocols import Permuted, Split
-from threefold.report.panels import charts
+from threefold.report.charts import charts
 from threefold.results import Store
 
 
@@ -77,5 +77,8 @@ def test_a_grid_is_also_trained_on_the_first_tasks_alone(data: Dataset, tmp_path
     (row,) = chart.selected
     best = max(section.validation, key=lambda result: result.accuracy.mean).cell.method.parts[0]
     there = next(r for r in section.results if r.cell.method.parts[0] == best)
-    assert row.honest_accuracy == there.accuracy
-    assert row.honest.startswith("strength ")
+    assert row.honest
+    assert row.honest.accuracy == there.accuracy
+    assert row.honest.text.startswith("λ = ")
+    assert row.first
+    assert row.first.text == "no choice: all alike", "nothing is penalised before the second task"

@@ -6,7 +6,7 @@ import pytest
 from fake_sections import a_cell, a_result, a_table, protocol, table_b1
 
 from threefold.experiments import Result, Section
-from threefold.report.evidence import Evidence, boards, selection
+from threefold.report.evidence import Evidence, boards, incomplete, remarks, selection
 from threefold.results import compare_all, verdict
 
 SPLIT, PERMUTED = "split-mnist", "permuted-mnist"
@@ -160,3 +160,24 @@ def test_how_hyperparameters_were_selected_is_said() -> None:
     results: list[Result] = []
     assert "test sets of all tasks" in selection(Section("a", "A", "table", results))
     assert selection(Section("a", "A", "table", results, selected="first task")) == "selected: first task."
+
+
+def test_what_is_missing_is_counted_by_protocol_and_method() -> None:
+    split, permuted = protocol(), protocol("permuted-mnist")
+    lacking = {
+        a_cell(split, "task", "er:use=both,budget=10"): 3,
+        a_cell(split, "class", "er:use=both,budget=20"): 4,
+        a_cell(permuted, "task", "ewc:strength=2"): 5,
+    }
+    section = Section("c", "C", "budgets", [], left=20, lacking=lacking)
+    told = "split-mnist: stored data in both 7; permuted-mnist: EWC 5; on data held out of the first tasks: 8"
+    assert incomplete(section) == f"20 runs still to be trained ({told})."
+    assert incomplete(Section("c", "C", "budgets", [], left=1)) == "1 run still to be trained."
+    assert incomplete(Section("c", "C", "budgets", [])) == ""
+
+
+def test_a_remark_is_said_once_for_all_values_of_a_grid() -> None:
+    results = [a_result(a_cell(protocol(), "task", f"xdg:share={share}"), 90.0, seeds=1) for share in (0.1, 0.5)]
+    notes = {"xdg:share=0.1": "A remark.", "xdg:share=0.5": "A remark.", "lwf:reduction=mean": "Another."}
+    section = Section("g", "G", "grids", results, notes=notes)
+    assert remarks(section) == ["XdG: A remark.", "lwf:reduction=mean: Another."]

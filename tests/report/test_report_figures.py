@@ -5,14 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_sections import a_cell, a_result, a_table, budgets, grids, protocol
+from fake_sections import a_cell, a_result, a_table, budgets, figure_c1, grids, protocol
 from hostile import hostile_section
 
 from threefold.errors import ThreefoldError
 from threefold.experiments import Section
-from threefold.report import save_figures
-from threefold.report.panels import charts
+from threefold.report import save_figures, svg
+from threefold.report.charts import charts
+from threefold.report.panels import Line, Panel, reach
 from threefold.report.svg import nice, spread
+from threefold.results import Summary
 
 
 @pytest.fixture(scope="module")
@@ -22,15 +24,30 @@ def small() -> list[Section]:
 
 def test_budget_curves_have_the_other_methods_as_levels(small: list[Section]) -> None:
     chart = charts(small)[0][1]
-    assert [panel.title for panel in chart.panels] == ["Task-IL", "Domain-IL", "Class-IL"]
+    assert (chart.rows, chart.columns) == (["split-mnist"], ["Task-IL", "Domain-IL", "Class-IL"])
     task, _, klass = chart.panels
-    stored = ["stored data in training", "stored data in execution", "in both"]
+    stored = ["stored data in training", "stored data in execution", "stored data in both"]
     assert [line.label for line in task.lines] == stored
     assert [line.label for line in klass.lines] == [*stored, "iCaRL"]
     assert list(klass.lines[0].x) == [10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
     assert [level.label for level in task.levels] == ["None", "XdG", "DGR"]
     by_place = {(r.cell.scenario.name, r.cell.method.name): r.accuracy for r in small[0].results}
     assert task.levels[2].value == by_place["task", "dgr"]
+
+
+def test_both_protocols_are_one_figure_with_a_row_each() -> None:
+    ((_, chart),) = charts([figure_c1(2, 3)])
+    assert chart.rows == ["A  split-mnist", "B  permuted-mnist"]
+    assert len(chart.panels) == 6
+    assert "A curves 2 seeds" in chart.caption
+    assert "B curves 3 seeds" in chart.caption
+
+
+def test_a_level_has_all_the_seeds_that_a_table_has_of_it() -> None:
+    """Figure C.1 asks for five seeds of permuted MNIST; where Table 5 has twenty of None, these are shown."""
+    own = [a_result(a_cell(protocol(), "task", method), 70.0, seeds=2) for method in ("er:budget=10", "none", "ewc")]
+    levels = charts([Section("c", "C", "budgets", own), a_table(methods=["none"], seeds=4)])[0][1].panels[0].levels
+    assert {level.method: level.value.n for level in levels} == {"none": 4, "ewc": 2}
 
 
 def test_levels_have_brief_names_where_these_tell_them_apart() -> None:
@@ -48,48 +65,89 @@ def test_levels_come_from_a_table_trained_alike_only() -> None:
     assert len(charts([short, budgets(seeds=2, iters=50)])[0][1].panels[0].levels) == 1
 
 
-def test_grids_have_a_panel_for_each_method_and_marks(small: list[Section]) -> None:
+def test_grids_have_a_row_for_each_method_a_column_for_each_scenario_and_marks(small: list[Section]) -> None:
     chart = charts(small)[1][1]
-    titles = ["XdG", "EWC", "SI", "Online EWC, Task-IL", "Online EWC, Domain-IL", "Online EWC, Class-IL"]
-    assert [panel.title for panel in chart.panels] == titles
-    ewc = chart.panels[1]
-    assert ewc.log
-    assert ewc.x_label == "weight of the penalty, λ"
-    chosen = {ewc.lines[m.line].label: m.x for m in ewc.marks if m.by == "paper"}
+    assert (chart.rows, chart.columns) == (["XdG", "EWC", "Online EWC", "SI"], ["Task-IL", "Domain-IL", "Class-IL"])
+    panels = {(panel.row, panel.column): panel for panel in chart.panels}
+    assert len(panels) == 1 + 3 * 3
+    chosen = {}
+    for scenario in chart.columns:
+        ewc = panels["EWC", scenario]
+        assert ewc.log
+        assert ewc.x_label == "weight of the penalty, λ"
+        (line,) = ewc.lines
+        marks = {mark.by: mark for mark in ewc.marks}
+        chosen[scenario] = marks["paper"].x
+        assert marks["best"].value
+        assert marks["best"].value.mean == max(v.mean for v in line.values if v.mean == v.mean)
     assert chosen == {"Task-IL": 1e7, "Domain-IL": 1e6, "Class-IL": 1e8}
-    for mark in ewc.marks:
-        if mark.by == "best":
-            means = [v.mean for v in ewc.lines[mark.line].values if v.mean == v.mean]
-            assert mark.value
-            assert mark.value.mean == max(means)
-    online = chart.panels[3]
+    online = panels["Online EWC", "Task-IL"]
     assert [line.label for line in online.lines] == ["γ = 0.8", "γ = 1"]
     assert {m.x for m in online.marks if m.by == "paper"} == {1e8}
     row = next(s for s in chart.selected if (s.method, s.scenario) == ("Online EWC", "Task-IL"))
-    assert row.paper == "strength 1e8, decay 0.8"
+    assert row.paper
+    assert row.paper.text == "λ = 1e8, γ = 0.8"
 
 
-def test_a_paper_value_that_was_not_tried_has_no_accuracy() -> None:
-    chart = charts([grids("permuted-mnist", seeds=2, decays=[0.8])])[0][1]
-    row = next(s for s in chart.selected if (s.method, s.scenario) == ("EWC", "Task-IL"))
-    assert (row.paper, row.paper_accuracy) == ("strength 500", None)
-    (mark,) = [m for m in chart.panels[1].marks if m.by == "paper" and m.x == 500 and m.line == 0]
-    assert mark.value is None
+def test_the_hyperparameter_over_most_decades_is_across() -> None:
+    """In Figure D.2 Online EWC has more values of γ than of λ."""
+    cells = [
+        a_cell(protocol(), "task", f"online-ewc:strength={s},decay={d}") for s in (1, 1000) for d in (0.1, 0.2, 0.3)
+    ]
+    (panel,) = charts([Section("g", "G", "grids", [a_result(cell, 60.0, seeds=2) for cell in cells])])[0][1].panels
+    assert [list(line.x) for line in panel.lines] == [[1, 1000]] * 3
+
+
+def test_a_paper_value_that_was_not_tried_has_the_accuracy_of_the_table() -> None:
+    grid = grids("permuted-mnist", seeds=2, decays=[0.8])
+    for sections, wanted in (([grid], None), ([a_table("table5", "permuted-mnist", ["ewc"], seeds=4), grid], 4)):
+        (chart,) = (chart for section, chart in charts(sections) if section is grid)
+        row = next(s for s in chart.selected if (s.method, s.scenario) == ("EWC", "Task-IL"))
+        assert row.paper
+        assert row.paper.text == "λ = 500"
+        (panel,) = (panel for panel in chart.panels if panel.title == "EWC, Task-IL")
+        (mark,) = (mark for mark in panel.marks if mark.by == "paper")
+        assert (mark.x, mark.value) == (500, row.paper.accuracy)
+        assert (row.paper.accuracy and row.paper.accuracy.n) == wanted
+        assert row.paper.elsewhere == (wanted is not None)
 
 
 def test_a_choice_that_differs_between_scenarios_is_no_axis() -> None:
-    """Online EWC with the paper's γ (0.8, 0.7, 0.8) and a grid over λ is one panel with three lines."""
+    """Online EWC with the paper's γ (0.8, 0.7, 0.8) and a grid over λ has one curve in each scenario."""
     cells = [
         a_cell(protocol(), scenario, f"online-ewc:strength={s}") for scenario in ("task", "domain") for s in (1, 100)
     ]
     chart = charts([Section("g", "G", "grids", [a_result(cell, 60.0, seeds=2) for cell in cells])])[0][1]
-    assert [panel.title for panel in chart.panels] == ["Online EWC"]
+    assert [(panel.title, len(panel.lines)) for panel in chart.panels] == [
+        ("Online EWC, Task-IL", 1),
+        ("Online EWC, Domain-IL", 1),
+    ]
+
+
+def test_a_curve_breaks_off_where_a_run_diverged() -> None:
+    results = [
+        a_result(a_cell(protocol(), "task", f"ewc:strength={s}"), 60.0, seeds=2, diverged=[2] if s == 100 else [])
+        for s in (1, 10, 100, 1000)
+    ]
+    (panel,) = charts([Section("g", "G", "grids", results)])[0][1].panels
+    assert panel.lost == [100]
+    drawn = svg.chart(panel)
+    assert drawn.count("<polyline") == 2
+    assert drawn.count('class="lost"') == 1
+
+
+def test_bands_are_inside() -> None:
+    few = Summary(50.0, 20.0, 2, (30.0, 70.0))
+    panel = Panel("r", "c", "x", False, [Line("l", [1, 2], [few, few])])
+    low, high = svg.limits(reach(panel))
+    assert low < 30
+    assert high > 70
 
 
 def test_every_figure_is_saved(small: list[Section], tmp_path: Path) -> None:
     files = save_figures(small, tmp_path / "new" / "folder", ["png"])
     assert sorted(path.name for path in files) == [
-        "figureC1-split-mnist.png",
+        "figureC1.png",
         "figureD1-split-mnist.png",
         "table4-split-mnist-dreams.png",
         "table4-split-mnist-forgetting.png",

@@ -113,17 +113,18 @@ def _train(
     with fetching() as report:
         asked = [ask(experiment, options, source, report) for experiment, source in experiments]
     for each in asked:
-        check_batches(each.cells, each.seeds)  # before the store is there
+        for several, cells in each.by_seeds().items():
+            check_batches(cells, several)  # before the store is there
     with Store(store) as opened:
         for each in asked:
             each.add(opened)
     stopped, failed = False, None
     with stopping(time_limit) as stop, Bars(sum(len(each.cells) + len(each.validation) for each in asked)) as bars:
         try:
-            for each in asked:
+            for several, cells in (pair for each in asked for pair in each.by_seeds().items()):
                 try:
-                    run_cells([*each.cells, *each.validation], each.seeds, store, bars, stop, place)
-                except Failed as error:  # the next experiment may do better
+                    run_cells(cells, several, store, bars, stop, place)
+                except Failed as error:  # the next may do better
                     failed = failed or error
         except Stopped:
             stopped = True

@@ -37,7 +37,7 @@ class Asked:
 
     name: str
     title: str
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  # of every cell that has none of its own
     cells: Sequence[Cell]
     refused: Sequence[tuple[Cell, str]]
     validation: Sequence[Cell] = ()  # the same cells on training data held out of the first tasks
@@ -45,6 +45,17 @@ class Asked:
     selected: str = "as given"
     notes: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
+    own_seeds: Mapping[Cell, tuple[int, ...]] = field(default_factory=dict)  # where a part or a method names others
+
+    def seeds_of(self, cell: Cell) -> tuple[int, ...]:
+        return self.own_seeds.get(cell, self.seeds)
+
+    def by_seeds(self) -> dict[tuple[int, ...], list[Cell]]:
+        """All that is to be trained, by the seeds that it is trained with."""
+        found: dict[tuple[int, ...], list[Cell]] = {}
+        for cell in (*self.cells, *self.validation):
+            found.setdefault(self.seeds_of(cell), []).append(cell)
+        return found
 
     def remember(self, store: Store) -> None:
         """Tell the store what was asked for: reports and counts need no more than that."""
@@ -67,7 +78,7 @@ class Asked:
             "kind": self.kind,
             "selected": self.selected,
             "cells": [
-                cell.described() | {"seeds": list(self.seeds), "validation": held_out}
+                cell.described() | {"seeds": list(self.seeds_of(cell)), "validation": held_out}
                 for cells, held_out in ((self.cells, False), (self.validation, True))
                 for cell in cells
             ],
@@ -87,8 +98,10 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
     given["hidden"] = (quick.hidden if quick else None) or given["hidden"]
     settings = Settings.checked(**given, device=options.device, precision=options.precision)
     settings = settings.elsewhere(options.cuda)
+    overridden = quick is not None or options.seeds is not None  # then all have the same
     wanted = _only(experiment, options.only)
     cells, validation, refused, notes = [], [], [], {}
+    own_seeds: dict[Cell, tuple[int, ...]] = {}
     held = experiment.validation
     for part in experiment.parts:
         kind, named = protocols.find(part.protocol)
@@ -98,6 +111,7 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
         for spec, scenario in _pairs(part):
             if not wanted(spec, scenario):
                 continue
+            own = spec.seeds or part.seeds
             for method in _thinned(spec, quick.points if quick else None).variants():
                 cell = Cell.of(protocol, scenarios.find(scenario), method, settings, spec.task_id_in)
                 reason = cell.refusal()
@@ -105,8 +119,12 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
                     refused.append((cell, reason))
                     continue
                 cells.append(cell)
+                trained = [cell]
                 if first:
                     validation.append(replace(cell, protocol=first))
+                    trained.append(validation[-1])
+                if own and not overridden:
+                    own_seeds |= dict.fromkeys(trained, parse_seeds(own))
                 if spec.note:
                     notes[written(method)] = spec.note
     if not cells:
@@ -125,6 +143,7 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
         experiment.selected,
         notes,
         _command(source, options),
+        own_seeds,
     )
 
 
@@ -177,7 +196,7 @@ def sections(store: Store) -> list[Section]:
 def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
     results: dict[bool, list[Result]] = {True: [], False: []}
     cells: dict[bool, list[Cell]] = {True: [], False: []}
-    left = 0
+    left, lacking = 0, {}
     for described in asked["cells"]:
         cell = Cell.of_description(described)
         records = [store.get(run_key(described["spec"] | {"seed": seed})) for seed in described["seeds"]]
@@ -185,6 +204,8 @@ def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
         left += len(records) - len(there)
         held_out = described.get("validation", False)
         cells[held_out].append(cell)
+        if len(there) < len(records) and not held_out:
+            lacking[cell] = len(records) - len(there)
         if there:
             results[held_out].append(Result(cell, there))
     refused = [(Cell.of_description(pair), pair["reason"]) for pair in asked["refused"]]
@@ -196,5 +217,6 @@ def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
         refused=refused,
         cells=cells[False],
         left=left,
+        lacking=lacking,
         **plain,
     )

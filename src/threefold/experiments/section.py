@@ -25,6 +25,7 @@ class Section:
     refused: Sequence[tuple[Cell, str]] = ()  # pairs that make no sense, with the reason: the dashes
     cells: Sequence[Cell] = ()  # all that were asked for, with results or without
     left: int = 0  # runs that are still to be trained
+    lacking: Mapping[Cell, int] = field(default_factory=dict)  # how many of them a cell lacks, held-out data aside
     selected: str = "oracle"  # how the hyperparameters were chosen
     validation: Sequence[Result] = ()  # the same grid on a share of the first tasks' training data held out
     notes: Mapping[str, str] = field(default_factory=dict)  # a method, as `written`: a remark on it

@@ -50,6 +50,7 @@ class MethodSpec(_Spec):
     values: dict[str, Value | list[Value]] = Field(default_factory=dict, alias="with")
     scenarios: list[ScenarioName] | None = None
     task_id_in: TaskIdIn | None = None
+    seeds: Seeds | None = Field(None, description="of this method; its part's if not given")
     note: str = ""
 
     @model_validator(mode="after")
@@ -118,6 +119,7 @@ class PartSpec(_Spec):
     protocol: ProtocolName
     data: str | None = None
     tasks: int | None = Field(None, ge=1)
+    seeds: Seeds | None = Field(None, description="of this part; the experiment's if not given")
     scenarios: list[ScenarioName] = Field(default_factory=lambda: list(scenarios.SCENARIOS), min_length=1)
     methods: list[MethodSpec] = Field(min_length=1)
 
@@ -138,7 +140,8 @@ class Experiment(_Spec):
     @model_validator(mode="before")
     @classmethod
     def _one_part(cls, given: Any) -> Any:
-        fields = PartSpec.model_fields.keys() & given.keys() if isinstance(given, Mapping) else set()
+        own = PartSpec.model_fields.keys() - cls.model_fields.keys()
+        fields = own & given.keys() if isinstance(given, Mapping) else set()
         if not fields or "parts" in given:
             return given
         rest = {key: value for key, value in given.items() if key not in fields}

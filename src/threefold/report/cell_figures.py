@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from textwrap import fill
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -159,4 +160,7 @@ def _name(found: Evidence) -> str:
 
 
 def _folded(name: str) -> str:
-    return name if len(name) < 16 else name.replace(" (", "\n(").replace(" + ", "\n+ ")
+    if len(name) < 16:
+        return name
+    pieces = name.replace(" (", "\n(").replace(" + ", "\n+ ").splitlines()
+    return "\n".join(fill(piece, 24) for piece in pieces)

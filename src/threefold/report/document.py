@@ -1,13 +1,16 @@
 """A report as headings, paragraphs, lists and tables of text: what terminal, Markdown and LaTeX render alike."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from threefold.experiments import Section
-from threefold.report.evidence import RULE, Board, Evidence, boards, remarks, selection, shortened
-from threefold.report.panels import Chart, Panel, charts
+from threefold.report.charts import charts
+from threefold.report.evidence import RULE, Board, Evidence, boards, incomplete, remarks, selection, shortened
+from threefold.report.grids import ALL_ALIKE
+from threefold.report.panels import Chart, Choice, Panel, Selected
 from threefold.report.provenance import provenance
+from threefold.report.statements import Statement, statements
 from threefold.report.words import DASH, NOT_RUN, count, difference, number, plus_minus, short, theirs
 from threefold.results import Summary
 
@@ -48,6 +51,12 @@ Layout = Literal["page", "screen", "narrow"]
 
 def document(sections: Sequence[Section], layout: Layout = "page") -> Iterator[Block]:
     """The whole report."""
+    yield from body(sections, layout)
+    yield from closing(sections)
+
+
+def body(sections: Sequence[Section], layout: Layout = "page") -> Iterator[Block]:
+    """Every experiment."""
     drawn = charts(sections)
     for section in sections:
         yield Heading(section.title, 2)
@@ -58,8 +67,13 @@ def document(sections: Sequence[Section], layout: Layout = "page") -> Iterator[B
         for of, chart in drawn:
             if of is section:
                 yield from _chart(chart)
+                yield from claims(statements(section, chart))
         if section.notes:
             yield Items(remarks(section))
+
+
+def closing(sections: Sequence[Section]) -> Iterator[Block]:
+    """How cells are judged, and where everything was run."""
     if any(section.kind == "table" and section.results for section in sections):
         yield Heading("How cells are judged", 2)
         yield Text(RULE)
@@ -77,8 +91,8 @@ def opening(section: Section) -> Iterator[Block]:
         yield Text("No run of this experiment is finished yet.")
     if cut := shortened(section):
         yield Text(cut)
-    if section.left:
-        yield Text(f"Not complete: {count(section.left, 'run')} still to be trained.")
+    if missing := incomplete(section):
+        yield Text(f"Not complete: {missing}")
     if section.command:
         yield Text(f"Made by: {section.command}")
 
@@ -186,15 +200,30 @@ def _chart(chart: Chart) -> Iterator[Block]:
 
 def selected(chart: Chart) -> Table:
     """The value that the paper chose, the best of ours, and what a learner could have chosen; what each leads to."""
-    header = ["Method", "Scenario", "Paper selected", "Accuracy", "Ours selects", "Accuracy"]
-    rows = [
-        [s.method, s.scenario, s.paper, maybe(s.paper_accuracy), s.best, maybe(s.best_accuracy)] for s in chart.selected
-    ]
-    if any(s.honest_accuracy for s in chart.selected):
-        header += ["Without peeking", "Accuracy"]
-        rows = [[*row, s.honest, maybe(s.honest_accuracy)] for row, s in zip(rows, chart.selected, strict=True)]
-    title = f"{chart.title}: selected values (the paper's and ours by the test sets of all tasks; without peeking: by a"
-    return Table(f"{title} validation share of the first tasks' training data)", header, rows, left=2)
+    columns: dict[str, Callable[[Selected], Choice | None]] = {
+        "Paper selected": lambda s: s.paper,
+        "Ours selects": lambda s: s.best,
+        "Without peeking": lambda s: s.honest,
+        "By the first task alone": lambda s: s.first,
+    }
+    shown = {name: of for name, of in columns.items() if any(of(s) for s in chart.selected)}
+    rows = [[s.method, s.scenario, *(_choice(of(s)) for of in shown.values())] for s in chart.selected]
+    told = [f"{chart.title}: selected values and the accuracy they lead to"]
+    if seen := max((s.seen for s in chart.selected), default=0):
+        told.append(f"without peeking: by training data held out of the first {count(seen, 'task')}")
+    if any(s.first and s.first.text == ALL_ALIKE for s in chart.selected):
+        told.append("the first task alone leaves no choice where its training does not depend on the value")
+    if any(choice and choice.elsewhere for s in chart.selected for choice in (s.paper, s.honest)):
+        told.append("†: not a point of the grid, so the seeds are those of the table")
+    return Table("; ".join(told), ["Method", "Scenario", *shown], rows, [s.method for s in chart.selected], left=2)
+
+
+def _choice(choice: Choice | None) -> str:
+    if choice is None:
+        return DASH
+    if choice.accuracy is None:
+        return choice.text
+    return f"{choice.text}: {plus_minus(choice.accuracy)}{' †' if choice.elsewhere else ''}"
 
 
 def panel_table(chart: Chart, panel: Panel) -> Table:
@@ -206,6 +235,20 @@ def panel_table(chart: Chart, panel: Panel) -> Table:
     rows += [[level.label, plus_minus(level.value), *[""] * (len(panel.lines) - 1)] for level in panel.levels]
     groups = [*["points"] * len(places), *["levels"] * len(panel.levels)]
     return Table(f"{chart.title}: {panel.title}", header, rows, groups)
+
+
+def claims(found: Sequence[Statement]) -> Iterator[Block]:
+    """The paper's statements, whether they hold, and the numbers that show it."""
+    if found:
+        yield Heading("What the paper says of it", 3)
+    for statement in found:
+        yield Text(f"{statement.sentence} {statement.rule}")
+        if statement.rows:
+            yield evidence_of(statement)
+
+
+def evidence_of(statement: Statement) -> Table:
+    return Table(f"{statement.title}: {statement.truth}", statement.header, statement.rows, left=statement.left)
 
 
 def maybe(value: Summary | None, otherwise: str = DASH) -> str:

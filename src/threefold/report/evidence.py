@@ -1,6 +1,7 @@
 """What the measured numbers are worth: each cell beside the published one, and the methods beside each other."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,8 +9,9 @@ from functools import cached_property
 from threefold.experiments import Cell, Result, Section
 from threefold.experiments.cell import written
 from threefold.experiments.command import reproducing
+from threefold.report.budgets import stored
 from threefold.report.explain import Explanation, explain, together
-from threefold.report.words import count, own_parts, strategy, title
+from threefold.report.words import count, own_parts, strategy, title, untuned
 from threefold.results import Comparison, Outcome, Published, Summary, Verdict, compare_all
 from threefold.scenarios import SCENARIOS
 
@@ -281,15 +283,48 @@ def _told_apart(row: str, cell: Cell) -> str:
 
 
 def remarks(section: Section) -> list[str]:
-    """The experiment's remarks on its methods, by the names that its tables use."""
-    rows = {written(cell.method): title(own_parts(cell)) for cell in (result.cell for result in section.results)}
-    return [f"{rows.get(method, method)}: {remark}" for method, remark in section.notes.items()]
+    """The experiment's remarks on its methods, by the names that its tables use; said once for all values of a grid."""
+    rows = {written(cell.method): own_parts(cell) for cell in (result.cell for result in section.results)}
+    shared: dict[str, list[str]] = {}
+    for method, remark in section.notes.items():
+        shared.setdefault(remark, []).append(method)
+    told = []
+    for remark, methods in shared.items():
+        known = [rows[method] for method in methods if method in rows]
+        names = dict.fromkeys(title(method) for method in known)
+        brief = dict.fromkeys(untuned(method) for method in known)
+        told.append(f"{' and '.join(names if len(names) == 1 else brief) or methods[0]}: {remark}")
+    return told
 
 
 def shortened(section: Section) -> str | None:
     """A sentence that says how much was cut, if anything was."""
     cut = dict.fromkeys(", ".join(result.cell.cuts()) for result in section.results if result.cell.cuts())
     return f"Shortened: {' and '.join(cut)}, so these are not the paper's numbers." if cut else None
+
+
+def incomplete(section: Section) -> str:
+    """A sentence that says how many runs are missing, and of what; empty if none is."""
+    if not section.left:
+        return ""
+    by_protocol: dict[str, Counter[str]] = {}
+    for cell, number in section.lacking.items():
+        by_protocol.setdefault(cell.protocol.title, Counter())[_told_briefly(cell)] += number
+    told = [
+        f"{protocol}: {', '.join(f'{name} {number}' for name, number in several.items())}"
+        for protocol, several in by_protocol.items()
+    ]
+    held_out = section.left - sum(section.lacking.values())
+    if held_out and (told or section.validation):
+        told.append(f"on data held out of the first tasks: {held_out}")
+    of_what = f" ({'; '.join(told)})" if told else ""
+    return f"{count(section.left, 'run')} still to be trained{of_what}."
+
+
+def _told_briefly(cell: Cell) -> str:
+    """The method without numbers that were given for it, but with what its stored data are used for."""
+    budget, label = stored(cell)
+    return untuned(own_parts(cell)) if budget is None else label
 
 
 def selection(section: Section) -> str:

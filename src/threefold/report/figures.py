@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from threefold.errors import ThreefoldError
 from threefold.experiments import Section
+from threefold.report.charts import charts
 from threefold.report.evidence import Board, Evidence, boards
-from threefold.report.panels import charts
+from threefold.report.panels import Chart
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,21 +66,32 @@ def save(sections: Sequence[Section], folder: str | Path, formats: Sequence[str]
     except OSError as error:
         raise ThreefoldError(f"figures '{place}' cannot be a folder: {error.strerror}; give another name.") from error
     written: list[Path] = []
-    with matplotlib.rc_context(STYLE):  # figures are made without pyplot, so no backend that needs a screen is asked
+    with matplotlib.rc_context(STYLE):
         for name, draw in drawings(sections):
             figure = draw()
             for kind in formats:
-                path = place / f"{_file(name)}.{kind}"
-                # no date inside: the same results give the same bytes
-                date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-                try:
-                    figure.savefig(path, dpi=200, metadata=date)
-                except OSError as error:
-                    raise ThreefoldError(
-                        f"figure '{path}' cannot be written: {error.strerror}; give another folder."
-                    ) from error
-                written.append(path)
+                written.append(place / f"{file_name(name)}.{kind}")
+                _write(figure, written[-1])
     return written
+
+
+def save_chart(chart: Chart, path: Path) -> None:
+    """One figure over budgets or hyperparameters; the file carries the chart's fingerprint."""
+    import matplotlib
+
+    from threefold.report.drawing import draw_chart
+
+    with matplotlib.rc_context(STYLE):
+        _write(draw_chart(chart), path, chart.fingerprint)
+
+
+def _write(figure: "Figure", path: Path, shown: str | None = None) -> None:
+    """The same results give the same bytes: there is no date inside."""
+    metadata = {"svg": {"Date": None, "Description": shown}, "pdf": {"CreationDate": None}}.get(path.suffix[1:])
+    try:
+        figure.savefig(path, dpi=200, metadata=metadata)
+    except OSError as error:
+        raise ThreefoldError(f"figure '{path}' cannot be written: {error.strerror}; give another folder.") from error
 
 
 def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], Figure]]]":
@@ -134,6 +146,6 @@ def mosaic(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return padded.transpose(0, 2, 1, 3).reshape(rows * height, columns * width)[:-1, :-1]
 
 
-def _file(name: str) -> str:
+def file_name(name: str) -> str:
     """A name that is safe as a file's, whatever the data are called."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.") or "figure"

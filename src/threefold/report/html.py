@@ -8,11 +8,12 @@ from importlib.resources import files
 from string import Template
 
 from threefold.experiments import Section
+from threefold.report.charts import charts
 from threefold.report.evidence import RULE, Board, boards
 from threefold.report.html_cell import detail
 from threefold.report.html_section import whole
-from threefold.report.palette import HUES, ON_DARK, ramp
-from threefold.report.panels import Chart, charts
+from threefold.report.palette import HUES, LINES, ON_DARK, ramp
+from threefold.report.panels import Chart
 from threefold.report.provenance import distinct, machine_seconds, provenance
 from threefold.report.svg import SHADES
 from threefold.report.words import count, duration, moment
@@ -73,9 +74,9 @@ def _file(name: str) -> str:
 def style() -> str:
     """The style sheet, and the colours of curves in light and in dark."""
     light = [f".s{i} {{ --c: {color}; }}" for i, color in enumerate(HUES)]
-    light += [f".r{i} {{ --c: {ramp(0.82 * i / (SHADES - 1))}; }}" for i in range(SHADES)]
+    light += [f".r{i} {{ --c: {ramp(0.9 * i / (SHADES - 1), LINES)}; }}" for i in range(SHADES)]
     dark = [f".s{i} {{ --c: {color}; }}" for i, color in enumerate(ON_DARK)]
-    dark += [f".r{i} {{ --c: {ramp(0.38 + 0.62 * i / (SHADES - 1))}; }}" for i in range(SHADES)]
+    dark += [f".r{i} {{ --c: {ramp(0.3 + 0.7 * i / (SHADES - 1), LINES)}; }}" for i in range(SHADES)]
     return f"{_file('page.css')}{' '.join(light)}\n@media (prefers-color-scheme: dark) {{ {' '.join(dark)} }}"
 
 

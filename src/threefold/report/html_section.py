@@ -6,12 +6,13 @@ from hashlib import sha256
 from html import escape
 
 from threefold.experiments import Section
-from threefold.report.document import Table, panel_table, selected
-from threefold.report.evidence import Board, Evidence, remarks, selection, shortened
+from threefold.report.document import Table, evidence_of, panel_table, selected
+from threefold.report.evidence import Board, Evidence, incomplete, remarks, selection, shortened
 from threefold.report.palette import HUES
-from threefold.report.panels import Chart
+from threefold.report.panels import WHO, By, Chart, Panel
+from threefold.report.statements import Statement, statements
 from threefold.report.svg import chart, shade
-from threefold.report.words import DASH, NOT_RUN, count, difference, theirs
+from threefold.report.words import DASH, NOT_RUN, difference, theirs
 
 Detail = Callable[[Evidence, str], str]
 """How a page shows a cell in detail, given the name that links lead to."""
@@ -29,7 +30,7 @@ def whole(
     """Title, tables, figures and remarks."""
     parts = [f"<h2>{escape(section.title)}</h2>", _opening(section)]
     parts += [_board(board, detail, more) for board in boards]
-    parts += [_chart(drawing) for drawing in charts]
+    parts += [_chart(drawing) + _statements(statements(section, drawing)) for drawing in charts]
     if section.notes:
         parts.append(f"<h3>Remarks</h3>{_list(remarks(section))}")
     return "".join(parts)
@@ -50,8 +51,8 @@ def _opening(section: Section) -> str:
         parts.append("<p>No run of this experiment is finished yet.</p>")
     if cut := shortened(section):
         parts.append(f"<p><b>{escape(cut)}</b></p>")
-    if section.left:
-        parts.append(f"<p><b>Not complete:</b> {count(section.left, 'run')} still to be trained.</p>")
+    if missing := incomplete(section):
+        parts.append(f"<p><b>Not complete:</b> {escape(missing)}</p>")
     if section.command:
         parts.append(f"<p>Made by <code>{escape(section.command)}</code></p>")
     return "".join(parts)
@@ -139,14 +140,31 @@ def _significance(board: Board) -> str:
 
 
 def _chart(drawing: Chart) -> str:
-    panels = "".join(f"<div><h4>{escape(panel.title)}</h4>{chart(panel)}</div>" for panel in drawing.panels)
+    rows = "".join(
+        f'<div class="cards">{"".join(_panel(panel) for panel in drawing.panels if panel.row == row)}</div>'
+        for row in drawing.rows
+    )
     numbers = "".join(table(panel_table(drawing, panel)) for panel in drawing.panels)
     return (
-        f'<h3>{escape(drawing.title)}</h3>{_legend(drawing)}<div class="cards">{panels}</div>'
+        f"<h3>{escape(drawing.title)}</h3>{_legend(drawing)}{rows}"
         f"<p><small>{escape(drawing.caption)} {escape(drawing.key)}</small></p>"
         f"{table(selected(drawing)) if drawing.selected else ''}"
         f'<details id="{name("numbers", drawing.name)}"><summary>The numbers</summary>{numbers}</details>'
     )
+
+
+def _statements(found: Sequence[Statement]) -> str:
+    told = "".join(
+        f"<p>{escape(each.sentence)} <small>{escape(each.rule)}</small></p>{table(evidence_of(each))}" for each in found
+    )
+    return f"<h3>What the paper says of it</h3>{told}" if told else ""
+
+
+def _panel(panel: Panel) -> str:
+    return f"<div><h4>{escape(panel.title)}</h4>{chart(panel)}</div>"
+
+
+SIGNS: dict[By, str] = {"paper": "○", "best": "●", "honest": "▾"}
 
 
 def _legend(drawing: Chart) -> str:
@@ -156,8 +174,10 @@ def _legend(drawing: Chart) -> str:
         kind = f"s{line.hue % len(HUES)}" if line.shade is None else shade(line.shade)
         sample = f'<svg viewBox="0 0 24 8" class="{kind}" aria-hidden="true"><path class="line" d="M0 4H24"/></svg>'
         items.append(f"<li>{sample}{escape(label)}</li>")
-    if any(panel.marks for panel in drawing.panels):
-        items.append("<li>○ paper's choice</li><li>● best of ours</li>")
+    by = {mark.by for panel in drawing.panels for mark in panel.marks}
+    items += [f"<li>{sign} {escape(WHO[who])}</li>" for who, sign in SIGNS.items() if who in by]
+    if any(panel.lost for panel in drawing.panels):
+        items.append("<li>× diverged</li>")
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 

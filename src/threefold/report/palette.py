@@ -16,11 +16,18 @@ RAMP: Sequence[tuple[int, int, int]] = (
 )
 
 
-def ramp(place: float) -> str:
+# the same from viridis (Smith & van der Walt, 2015), whose hues differ more: for lines that lie close to each other
+LINES: Sequence[tuple[int, int, int]] = (
+    *((68, 1, 84), (72, 40, 120), (62, 74, 137), (49, 104, 142), (38, 130, 142)),
+    *((31, 158, 137), (53, 183, 121), (110, 206, 88), (181, 222, 43), (253, 231, 37)),
+)
+
+
+def ramp(place: float, colors: Sequence[tuple[int, int, int]] = RAMP) -> str:
     """The colour at a place between 0 (dark) and 1 (light)."""
-    at = min(max(place, 0.0), 1.0) * (len(RAMP) - 1)
-    low = min(int(at), len(RAMP) - 2)
-    mixed: Sequence[float] = [a + (b - a) * (at - low) for a, b in zip(RAMP[low], RAMP[low + 1], strict=True)]
+    at = min(max(place, 0.0), 1.0) * (len(colors) - 1)
+    low = min(int(at), len(colors) - 2)
+    mixed: Sequence[float] = [a + (b - a) * (at - low) for a, b in zip(colors[low], colors[low + 1], strict=True)]
     return "#" + "".join(f"{round(channel):02x}" for channel in mixed)
 
 

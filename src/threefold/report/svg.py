@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from threefold.report.palette import STRATEGIES, legible_on, ramp
-from threefold.report.panels import Level, Line, Mark, Panel
-from threefold.report.words import short
+from threefold.report.panels import WHO, Level, Line, Mark, Panel, reach
+from threefold.report.words import power, short
 from threefold.results import Published, Summary
 
 WIDE, TALL = 340, 230
-LEFT, RIGHT, TOP, BOTTOM = 34, 8, 10, 36
+LEFT, RIGHT, TOP, BOTTOM = 40, 8, 10, 36
 SHADES = 10  # classes r0 … r9
 
 
@@ -46,7 +46,8 @@ class Frame:
     def points(self, xs: Sequence[float], ys: Sequence[float]) -> str:
         return " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in zip(xs, ys, strict=True))
 
-    def axes(self, ticks: Sequence[tuple[float, str]], label: str) -> str:
+    def axes(self, ticks: Sequence[tuple[float, str]], label: str, beside: str = "") -> str:
+        """Ticks and grid lines, the label below, and what is written beside the vertical axis."""
         edge, floor = WIDE - self.right, TALL - BOTTOM
         parts = []
         for value in nice(self.low, self.high):
@@ -58,6 +59,9 @@ class Frame:
             parts.append(f'<text x="{self.x(value):.1f}" y="{floor + 13}" class="mid">{escape(text)}</text>')
         middle = (LEFT + edge) / 2
         parts.append(f'<text x="{middle:.0f}" y="{TALL - 6}" class="mid label">{escape(label)}</text>')
+        if beside:
+            turned = f'transform="translate(8 {(TOP + floor) / 2:.0f}) rotate(-90)"'
+            parts.append(f'<text {turned} class="mid label">{escape(beside)}</text>')
         return "".join(parts)
 
 
@@ -79,18 +83,18 @@ def limits(values: Sequence[float], least: float = 10.0) -> tuple[float, float]:
 
 def chart(panel: Panel) -> str:
     """One panel of curves."""
-    values = [v.mean for line in panel.lines for v in line.values] + [level.value.mean for level in panel.levels]
     xs = sorted({x for line in panel.lines for x in line.x} | {mark.x for mark in panel.marks})
-    frame = Frame(xs, limits(values), panel.log, right=88 if panel.levels else RIGHT)
-    parts = [frame.axes(_ticks(xs, panel.log), panel.x_label)]
+    frame = Frame(xs, limits(reach(panel)), panel.log, right=88 if panel.levels else RIGHT)
+    parts = [frame.axes(_ticks(xs, panel.log), panel.x_label, "average accuracy (%)")]
     edge = WIDE - frame.right
     names = sorted(panel.levels, key=lambda level: level.value.mean)
-    places = spread([-frame.y(level.value.mean) for level in names], 10.5, -(TALL - BOTTOM), -TOP)
+    places = spread([-frame.y(level.value.mean) for level in names], 11.5, -(TALL - BOTTOM), -TOP)
     for level, place in zip(names, places, strict=True):
         parts.append(_level(frame, level, -place, edge))
-    for line in panel.lines:
-        parts.append(_curve(frame, line, dots=not panel.marks))
-    parts += [_mark(frame, panel, mark) for mark in panel.marks]
+    for place, line in enumerate(panel.lines):
+        parts.append(_curve(frame, line, panel.banded(place), dots=not panel.marks))
+    parts.append(_crosses(frame, panel))
+    parts += [_mark(frame, panel, mark) for mark in sorted(panel.marks, key=lambda mark: mark.by)]
     return _figure(WIDE, TALL, f"{panel.title}: average accuracy over {panel.x_label}", "".join(parts))
 
 
@@ -105,20 +109,23 @@ def _level(frame: Frame, level: Level, at: float, edge: int) -> str:
     line = (
         f'<path class="level" d="M{LEFT} {y:.1f}H{edge}"/><path class="lead" d="M{edge} {y:.1f}L{edge + 6} {at:.1f}"/>'
     )
-    name = f'<text x="{edge + 8}" y="{at + 3:.1f}" class="own">{escape(_cut(level.label, 15))}</text>'
+    name = f'<text x="{edge + 8}" y="{at + 3.5:.1f}" class="own">{escape(_cut(level.label, 15))}</text>'
     tip = f"<title>{escape(f'{level.label}: {mean:.2f}')}</title>"
     return f'<g class="s{STRATEGIES.get(level.strategy, 6)}">{tip}{band}{line}{name}</g>'
 
 
 def _mark(frame: Frame, panel: Panel, mark: Mark) -> str:
-    """A ring or a dot on the curve; on the axis where that value was not tried."""
-    tried = mark.value is not None and not math.isnan(mark.value.mean)
-    y = frame.y(mark.value.mean) if mark.value and tried else TALL - BOTTOM
-    tip = f"{panel.lines[mark.line].label}, {'paper' if mark.by == 'paper' else 'best of ours'}: {short(mark.x)}"
-    kind = _class(panel.lines[mark.line])
-    shape = f'cx="{frame.x(mark.x):.1f}" cy="{y:.1f}" r="{6 if mark.by == "paper" else 3.5}"'
-    drawn = ("ring" if tried else "ring untried") if mark.by == "paper" else "dot"
-    return f'<circle class="{drawn} {kind}" {shape}><title>{escape(tip)}</title></circle>'
+    """A ring, a dot, or a triangle that points down at the place; on the axis where there is no accuracy."""
+    known = mark.value is not None and not math.isnan(mark.value.mean)
+    x, y = frame.x(mark.x), frame.y(mark.value.mean) if mark.value and known else TALL - BOTTOM
+    line = panel.lines[mark.line]
+    tip = f"{WHO[mark.by]}: {short(mark.x)}" + (f", {line.label}" if line.shade is not None else "")
+    title = f"<title>{escape(tip)}</title>"
+    if mark.by == "honest":
+        return f'<path class="peekless" d="M{x - 4:.1f} {y - 13:.1f}h8l-4 7z">{title}</path>'
+    drawn = ("ring" if known else "ring untried") if mark.by == "paper" else "dot"
+    shape = f'cx="{x:.1f}" cy="{y:.1f}" r="{6 if mark.by == "paper" else 3.5}"'
+    return f'<circle class="{drawn} {_class(line)}" {shape}>{title}</circle>'
 
 
 def spread(wanted: Sequence[float], step: float, low: float, high: float) -> list[float]:
@@ -138,24 +145,37 @@ def spread(wanted: Sequence[float], step: float, low: float, high: float) -> lis
     return [start(block) + step * i for block in blocks for i in range(len(block))]
 
 
-def _curve(frame: Frame, line: Line, dots: bool) -> str:
-    known = [(x, v) for x, v in zip(line.x, line.values, strict=True) if not math.isnan(v.mean)]
-    lost = [x for x, v in zip(line.x, line.values, strict=True) if math.isnan(v.mean)]
-    crosses = "".join(f'<path class="lost" d="M{frame.x(x) - 3:.1f} {TALL - BOTTOM - 3}l6 6m0 -6l-6 6"/>' for x in lost)
-    if not known:
-        return crosses
-    xs, means = [x for x, _ in known], [v.mean for _, v in known]
-    band = ""
-    if line.shade is None and len(known) > 1 and not any(math.isnan(v.sem) for _, v in known):
-        upper = frame.points(xs, [v.mean + v.sem for _, v in known])
-        lower = frame.points(xs[::-1], [v.mean - v.sem for _, v in known][::-1])
-        band = f'<polygon class="band" points="{upper} {lower}"/>'
-    body = f'<polyline class="line" points="{frame.points(xs, means)}"/>'
-    for x, v in known if dots else []:
-        tip = escape(f"{line.label}, {short(x)}: {v.mean:.2f}")
-        where = f'cx="{frame.x(x):.1f}" cy="{frame.y(v.mean):.1f}"'
-        body += f'<circle class="dot" {where} r="2.4"><title>{tip}</title></circle>'
-    return f'<g class="{_class(line)}"><title>{escape(line.label)}</title>{band}{body}{crosses}</g>'
+def _curve(frame: Frame, line: Line, banded: bool, dots: bool) -> str:
+    body = ""
+    for xs, values in _stretches(line):
+        means = [value.mean for value in values]
+        if banded and not any(math.isnan(value.sem) for value in values):
+            upper = frame.points(xs, [value.mean + value.sem for value in values])
+            lower = frame.points(xs[::-1], [value.mean - value.sem for value in values][::-1])
+            body += f'<polygon class="band" points="{upper} {lower}"/>'
+        body += f'<polyline class="line" points="{frame.points(xs, means)}"/>'
+        for x, mean in zip(xs, means, strict=True) if dots or len(xs) == 1 else ():
+            tip = escape(f"{line.label}, {short(x)}: {mean:.2f}")
+            where = f'cx="{frame.x(x):.1f}" cy="{frame.y(mean):.1f}"'
+            body += f'<circle class="dot" {where} r="2.4"><title>{tip}</title></circle>'
+    return f'<g class="{_class(line)}"><title>{escape(line.label)}</title>{body}</g>' if body else ""
+
+
+def _stretches(line: Line) -> list[tuple[list[float], list[Summary]]]:
+    """The curve in pieces: it breaks off where a point diverged."""
+    found: list[tuple[list[float], list[Summary]]] = [([], [])]
+    for x, value in zip(line.x, line.values, strict=True):
+        if math.isnan(value.mean):
+            found.append(([], []))
+        else:
+            found[-1][0].append(x)
+            found[-1][1].append(value)
+    return [stretch for stretch in found if stretch[0]]
+
+
+def _crosses(frame: Frame, panel: Panel) -> str:
+    floor = TALL - BOTTOM
+    return "".join(f'<path class="lost" d="M{frame.x(x) - 3:.1f} {floor - 3}l6 6m0 -6l-6 6"/>' for x in panel.lost)
 
 
 def _class(line: Line) -> str:
@@ -163,11 +183,16 @@ def _class(line: Line) -> str:
 
 
 def _ticks(xs: Sequence[float], log: bool) -> list[tuple[float, str]]:
-    if not log:
-        return [(value, short(value)) for value in nice(xs[0], xs[-1])]
-    first, last = math.ceil(math.log10(xs[0]) - 1e-9), math.floor(math.log10(xs[-1]) + 1e-9)
+    return log_ticks(xs) if log else [(value, short(value)) for value in nice(xs[0], xs[-1])]
+
+
+def log_ticks(xs: Sequence[float]) -> list[tuple[float, str]]:
+    """Decades, not more than six; over more than five of them as powers of ten."""
+    first = math.ceil(math.log10(min(xs)) - 1e-9)
+    last = math.floor(math.log10(max(xs)) + 1e-9)
     step = max(1, math.ceil((last - first) / 5))
-    return [(10.0**k, short(10.0**k)) for k in range(first, last + 1, step)]
+    write = power if last - first > 4 else lambda exponent: short(10.0**exponent)
+    return [(10.0**exponent, write(exponent)) for exponent in range(first, last + 1, step)]
 
 
 def forgetting(initial: NDArray[np.float64], matrix: NDArray[np.float64]) -> str:

@@ -24,6 +24,12 @@ def title(method: Method) -> str:
     )
 
 
+def untuned(method: Method) -> str:
+    """The method without what was given for it."""
+    names = [METHODS[part.name].title if part.name in METHODS else part.name for part in method.parts]
+    return " + ".join(names) or METHODS["none"].title
+
+
 def own_parts(cell: Cell) -> Method:
     """The method that names a cell's row: as in Table B.1, gates that only bring the task into the hidden layers are
     the column's affair, not the method's, unless a number of theirs was chosen."""
@@ -82,6 +88,14 @@ def short(value: float) -> str:
         return f"{value:g}"
     mantissa, _, exponent = f"{value:e}".partition("e")
     return f"{float(mantissa):g}e{int(exponent)}"
+
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def power(exponent: int) -> str:
+    """10³"""
+    return f"10{str(exponent).translate(SUPERSCRIPTS)}"
 
 
 def duration(seconds: float) -> str:

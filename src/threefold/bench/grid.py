@@ -1,0 +1,64 @@
+"""How long a grid takes beside as many seeds: whole short trainings, with all that happens between tasks."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from threefold.bench.steps import stand_in
+from threefold.engine import Training, train
+from threefold.methods import EWC, Method, resolve
+from threefold.protocols import Protocol, Split
+from threefold.scenarios import SCENARIOS
+
+STRENGTHS = tuple(10.0**power for power in range(14))  # those of Figure D.1
+ITERS = 40
+SAMPLES = 12_000  # Fisher information is taken over all of them
+WARM_UP = 1
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Seconds of a grid with one seed, and of as many seeds of the same method with one value."""
+
+    what: str  # train, consolidate, evaluate, or all of it
+    grid: float
+    seeds: float
+
+    @property
+    def ratio(self) -> float:
+        return self.grid / self.seeds
+
+
+def bench_grid(
+    device: str,
+    precision: str = "fp32",
+    kind: type[Protocol] = Split,
+    rounds: int = 3,
+    iters: int = ITERS,
+    strengths: Sequence[float] = STRENGTHS,
+) -> list[Beside]:
+    """EWC over so many strengths, and with the paper's strength over as many seeds, in Class-IL, trained in turns."""
+    protocol = kind(stand_in(SAMPLES))
+    scenario, defaults, many = SCENARIOS["class"], protocol.defaults, len(strengths)
+    training = Training(iters, defaults.batch, defaults.hidden, precision, device)
+    of_paper = resolve(Method(EWC()), protocol.name, scenario.name)
+    cohorts = {
+        "grid": ([Method(EWC(strength=strength)) for strength in strengths], [1] * many),
+        "seeds": ([of_paper] * many, list(range(1, many + 1))),
+    }
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in cohorts}
+    for turn in range(-WARM_UP, rounds):
+        for name in list(cohorts)[:: 1 if turn % 2 else -1]:  # neither is always the first
+            methods, seeds = cohorts[name]
+            if device == "cuda":
+                torch.cuda.empty_cache()
+            seconds = train(protocol, scenario, methods, seeds, [defaults.lr] * many, training).seconds
+            if turn >= 0:
+                taken[name].append(seconds | {"all": sum(seconds.values())})
+    middle = {
+        name: {what: statistics.median(each[what] for each in turns) for what in turns[0]}
+        for name, turns in taken.items()
+    }
+    return [Beside(what, middle["grid"][what], middle["seeds"][what]) for what in middle["grid"]]

@@ -1,0 +1,91 @@
+"""Figure C.1: accuracy over the number of samples that may be stored, with the other methods beside it."""
+
+import math
+from collections.abc import Sequence
+
+from threefold.experiments import Cell, Result, Section
+from threefold.methods import METHODS
+from threefold.report.panels import Chart, Level, Line, Panel, seeds_of
+from threefold.report.words import strategy, title, untuned
+from threefold.results import Summary
+
+USES = {"training": "stored data in training", "execution": "stored data in execution", "both": "stored data in both"}
+
+
+def budgets(section: Section, tables: Sequence[Result]) -> Chart:
+    """A row of panels for each protocol, a column for each scenario."""
+    protocols = list(dict.fromkeys(r.cell.protocol.title for r in section.results))
+    panels, places, seeds = [], [], []
+    for place, protocol in enumerate(protocols):
+        results = [r for r in section.results if r.cell.protocol.title == protocol]
+        letter = chr(ord("A") + place) if len(protocols) > 1 else ""
+        row = f"{letter}  {protocol}".strip()
+        drawn = [
+            _panel(row, scenario, [r for r in results if r.cell.scenario.title == scenario], tables)
+            for scenario in dict.fromkeys(r.cell.scenario.title for r in results)
+        ]
+        drawn = [panel for panel in drawn if panel.lines]
+        if not drawn:
+            continue
+        panels += drawn
+        places.append(f"{protocol} ({letter})" if letter else protocol)
+        curves = seeds_of([value for panel in drawn for line in panel.lines for value in line.values])
+        lines = seeds_of([level.value for panel in drawn for level in panel.levels])
+        seeds.append(f"{letter} curves {curves}, horizontal lines {lines}".strip())
+    caption = (
+        f"Average accuracy over all tasks on {' and '.join(places)}, as a function of the number of samples that may be"
+        f" stored. Means over seeds: {'; '.join(seeds)}."
+    )
+    key = "Bands: ± 1 SEM. Horizontal lines: methods that store nothing."
+    names = dict.fromkeys(panel.protocol for panel in panels)
+    return Chart(section.name, f"Stored data on {' and '.join(names)}", caption, key, panels)
+
+
+def _panel(row: str, scenario: str, results: Sequence[Result], tables: Sequence[Result]) -> Panel:
+    by_label: dict[str, dict[float, Summary]] = {}
+    for result in results:
+        budget, label = stored(result.cell)
+        if budget is not None:
+            by_label.setdefault(label, {})[budget] = result.accuracy
+    order = dict.fromkeys([*USES.values(), METHODS["icarl"].title, *by_label])
+    lines = [Line.through(label, by_label[label], hue) for hue, label in enumerate(order) if label in by_label]
+    protocol = results[0].cell.protocol.title
+    return Panel(row, scenario, "number of stored samples", True, lines, _levels(results, tables), (), protocol)
+
+
+def stored(cell: Cell) -> tuple[int | None, str]:
+    """The memory budget of a cell, None if it has none, and what the samples are stored for."""
+    part = next((p for p in cell.method.parts if hasattr(p, "budget")), None)
+    if part is None:
+        return None, title(cell.method)
+    label = METHODS[part.name].title if part.name in METHODS else part.name
+    if part.name == "er" and len(cell.method.parts) == 1:
+        label = USES.get(str(getattr(part, "use", "")), label)
+    elif len(cell.method.parts) > 1:
+        label = cell.method.name
+    return int(part.budget), label
+
+
+def _levels(here: Sequence[Result], tables: Sequence[Result]) -> list[Level]:
+    """The methods without a memory: of this experiment, or else of a table that was trained in the same way; each with
+    all its seeds, should a table have more of them."""
+    like = here[0].cell
+    alike = [
+        r
+        for r in tables
+        if stored(r.cell)[0] is None
+        and r.cell.task_id_in != "hidden"
+        and (r.cell.protocol.title, r.cell.scenario.title) == (like.protocol.title, like.scenario.title)
+        and (r.cell.training, r.cell.protocol.tasks) == (like.training, like.protocol.tasks)
+    ]
+    plain = [r for r in here if stored(r.cell)[0] is None] or alike
+    found: dict[str, Result] = {}
+    for result in plain:
+        same = [r for r in alike if r.cell.spec() == result.cell.spec()]
+        found[title(result.cell.method)] = max([result, *same], key=lambda r: len(r.records))
+    found = {name: r for name, r in found.items() if not math.isnan(r.accuracy.mean)}
+    brief = [untuned(r.cell.method) for r in found.values()]
+    return [
+        Level(name if brief.count(name) == 1 else full, strategy(r.cell.method), r.accuracy, r.cell.method.name)
+        for (full, r), name in zip(found.items(), brief, strict=True)
+    ]

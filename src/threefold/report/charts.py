@@ -1,0 +1,23 @@
+"""Which figures over budgets or hyperparameters there are to draw."""
+
+from collections.abc import Sequence
+
+from threefold.experiments import Section
+from threefold.report.budgets import budgets
+from threefold.report.grids import grids
+from threefold.report.panels import Chart
+
+
+def charts(sections: Sequence[Section]) -> list[tuple[Section, Chart]]:
+    """One figure for each experiment over budgets, one for each protocol of an experiment over hyperparameters."""
+    tables = [result for section in sections if section.kind == "table" for result in section.results]
+    found = []
+    for section in sections:
+        if section.kind == "budgets":
+            drawn = [budgets(section, tables)]
+        elif section.kind == "grids":
+            drawn = grids(section, tables)
+        else:
+            continue
+        found += [(section, chart) for chart in drawn if chart.panels]
+    return found

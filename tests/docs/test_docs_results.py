@@ -127,8 +127,11 @@ def test_each_row_says_where_it_comes_from(generate: ModuleType) -> None:
 
 
 def test_no_cell_differs_without_a_word(generate: ModuleType, rows: dict[str, Section]) -> None:
-    """None does so far. One that does must be explained on the page, and then be named here."""
-    for name in generate.TABLES:
-        for result in rows[name].results:
-            assert result.verdict is None or str(result.verdict.outcome) == "agrees", result.cell.name
+    results = [result for name in generate.TABLES for result in rows[name].results]
+    differ = {r.cell.published() for r in results if r.verdict and str(r.verdict.outcome) == "differs"}
+    told = generate.differing(rows)
+    assert len(told.splitlines()) - 2 == len(differ) == len(generate.WHY)  # a reason for each, and none for others
+    for cell in differ:
+        assert cell
+        assert f"{cell.mean:.2f} ± {cell.sem:.2f} |" in told
     assert len(published_cells()) == 59

@@ -117,6 +117,11 @@ def earlier_tasks(lab):
     return [i % lab.task for i in range(BATCH)]
 
 
+def replayed_in(lab, replayed_for):
+    """The tasks of all replayed samples; or, if each is for every earlier task, once for each of these."""
+    return [earlier_tasks(lab)] if replayed_for == "one" else [[task] * BATCH for task in range(lab.task)]
+
+
 def agrees(lab, batch, drawn, total):
     """`total(replica, params)` is the loss of one network and its gradient is the one that is stepped along."""
     loss, grads = lab.gradients(batch, drawn)
@@ -134,39 +139,60 @@ def with_gates(method, scenario):
     return f"{method}+xdg:share=0.4" if scenario == "hidden" else method
 
 
+DISTILLED = [
+    (1, 2, "sum", "one"),
+    (2, 2, "sum", "one"),
+    (2, 3, "mean", "one"),
+    (1, 2, "sum", "every"),
+    (2, 3, "mean", "every"),
+]
+
+
+def options(temperature, reduction, replayed_for):
+    """As text; what is the default is left out."""
+    given = {"temperature": (temperature, 2), "reduction": (reduction, "sum"), "replayed_for": (replayed_for, "one")}
+    said = ",".join(f"{name}={value}" for name, (value, default) in given.items() if value != default)
+    return said and f":{said}"
+
+
 # the objectives
 
 
-@pytest.mark.parametrize(("task", "temperature", "reduction"), [(1, 2, "sum"), (2, 2, "sum"), (2, 3, "mean")])
+@pytest.mark.parametrize(("task", "temperature", "reduction", "replayed_for"), DISTILLED)
 @WHERE
-def test_lwf(kind, scenario, task, temperature, reduction):
-    given = "" if (temperature, reduction) == (2, "sum") else f":temperature={temperature},reduction={reduction}"
+def test_lwf(kind, scenario, task, temperature, reduction, replayed_for):
+    given = options(temperature, reduction, replayed_for)
     lab, teacher, batch, drawn = at_task(with_gates(f"lwf{given}", scenario), scenario, task, kind)
-    replayed = earlier_tasks(lab)
 
     def total(replica, params):
         x, y = batch.x[replica], batch.y[replica]
         current = classified(lab, replica, params["classifier"], x, y, [task] * BATCH)
-        soft = soft_targets(lab, replica, of(teacher["classifier"], replica), x, replayed, temperature)
-        replay = distilled(lab, replica, params["classifier"], x, soft, replayed, temperature, reduction)
+        replays = []
+        for tasks in replayed_in(lab, replayed_for):
+            soft = soft_targets(lab, replica, of(teacher["classifier"], replica), x, tasks, temperature)
+            replays.append(distilled(lab, replica, params["classifier"], x, soft, tasks, temperature, reduction))
+        replay = sum(replays) / len(replays)
         share = 1 / (task + 1)
         return share * current + (1 - share) * replay
 
     agrees(lab, batch, drawn, total)
 
 
-@pytest.mark.parametrize("task", [1, 2])
+@pytest.mark.parametrize(("task", "replayed_for"), [(1, "one"), (2, "one"), (2, "every")])
 @WHERE
-def test_dgr(kind, scenario, task):
-    lab, copies, batch, drawn = at_task(with_gates("dgr", scenario), scenario, task, kind)
-    replayed = earlier_tasks(lab)
+def test_dgr(kind, scenario, task, replayed_for):
+    given = options(2, "sum", replayed_for)
+    lab, copies, batch, drawn = at_task(with_gates(f"dgr{given}", scenario), scenario, task, kind)
 
     def total(replica, params):
         x, y = batch.x[replica], batch.y[replica]
         dreamt = dreams(of(copies["generator"], replica), drawn["dgr dreamt"][replica])
-        hard = hard_targets(lab, replica, of(copies["classifier"], replica), dreamt, replayed)
         current = classified(lab, replica, params["classifier"], x, y, [task] * BATCH)
-        replay = classified(lab, replica, params["classifier"], dreamt, hard, replayed)
+        replays = []
+        for tasks in replayed_in(lab, replayed_for):
+            hard = hard_targets(lab, replica, of(copies["classifier"], replica), dreamt, tasks)
+            replays.append(classified(lab, replica, params["classifier"], dreamt, hard, tasks))
+        replay = sum(replays) / len(replays)
         own = generative(params["generator"], x, drawn["dgr noise"][replica])
         again = generative(params["generator"], dreamt, drawn["dgr noise of replay"][replica])
         share = 1 / (task + 1)
@@ -175,19 +201,21 @@ def test_dgr(kind, scenario, task):
     agrees(lab, batch, drawn, total)
 
 
-@pytest.mark.parametrize(("temperature", "reduction"), [(2, "sum"), (3, "mean")])
+@pytest.mark.parametrize(("temperature", "reduction", "replayed_for"), [case[1:] for case in DISTILLED[1:]])
 @WHERE
-def test_dgr_with_distillation(kind, scenario, temperature, reduction):
-    given = "" if (temperature, reduction) == (2, "sum") else f":temperature={temperature},reduction={reduction}"
+def test_dgr_with_distillation(kind, scenario, temperature, reduction, replayed_for):
+    given = options(temperature, reduction, replayed_for)
     lab, copies, batch, drawn = at_task(with_gates(f"dgr-distill{given}", scenario), scenario, 2, kind)
-    replayed = earlier_tasks(lab)
 
     def total(replica, params):
         x, y = batch.x[replica], batch.y[replica]
         dreamt = dreams(of(copies["generator"], replica), drawn["dgr dreamt"][replica])
-        soft = soft_targets(lab, replica, of(copies["classifier"], replica), dreamt, replayed, temperature)
         current = classified(lab, replica, params["classifier"], x, y, [2] * BATCH)
-        replay = distilled(lab, replica, params["classifier"], dreamt, soft, replayed, temperature, reduction)
+        replays = []
+        for tasks in replayed_in(lab, replayed_for):
+            soft = soft_targets(lab, replica, of(copies["classifier"], replica), dreamt, tasks, temperature)
+            replays.append(distilled(lab, replica, params["classifier"], dreamt, soft, tasks, temperature, reduction))
+        replay = sum(replays) / len(replays)
         own = generative(params["generator"], x, drawn["dgr noise"][replica])
         again = generative(params["generator"], dreamt, drawn["dgr noise of replay"][replica])
         return (current + 2 * replay + own + 2 * again) / 3

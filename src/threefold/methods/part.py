@@ -114,12 +114,15 @@ class Learner:
         return self.all_params["classifier"]
 
     def logits(self, x: Tensor, task: Tensor, params: Params | None = None) -> Tensor:
-        """The classifier's output, inactive units included, for samples of `task` (one for all, or one each)."""
+        """The classifier's output, inactive units included, for samples of `task`: one for all, or one each.
+
+        Or several tasks for each, tasks × samples: then so is the output.
+        """
         if params is None:
             for mine, its, logits in self._seen:
                 if x is mine and task is its:
                     return logits
-        return self._forward(x, task, self.params if params is None else params)
+        return _for_each(task, self._forward(x, task, self.params if params is None else params))
 
     def _forward(self, x: Tensor, task: Tensor, params: Params) -> Tensor:
         logits: Tensor = functional_call(self.nets["classifier"], params, (x, self._gates(task)))
@@ -129,19 +132,20 @@ class Learner:
         """Send these inputs (with their tasks) through the network at once; `logits` knows them from then on.
 
         So each weight's gradient is one product instead of a sum of several. The same inputs (LwF's) go through once,
-        unless gates make them different ones.
+        unless gates make them different ones. Inputs that are gated for several tasks each go by themselves.
         """
         gated = self._gates(samples[0][1]) is not None
+        samples = [(x, task) for x, task in samples if not gated or task.dim() < 2]
         keys = [(id(x), id(task) if gated else 0) for x, task in samples]
         different = dict(zip(keys, samples, strict=True))
         inputs, tasks = zip(*different.values(), strict=True)
         if len(different) == 1:
             logits = self._forward(inputs[0], tasks[0], self.params)
         else:
-            each = [task.expand(len(x)) for x, task in different.values()]
+            each = [(task if task.dim() < 2 else task[0]).expand(len(x)) for x, task in different.values()]
             logits = self._forward(torch.cat(inputs), torch.cat(each), self.params)
         pieces = dict(zip(different, torch.split(logits, [len(x) for x in inputs]), strict=True))
-        self._seen = [(x, task, pieces[key]) for key, (x, task) in zip(keys, samples, strict=True)]
+        self._seen = [(x, task, _for_each(task, pieces[key])) for key, (x, task) in zip(keys, samples, strict=True)]
 
     def features(self, x: Tensor, task: Tensor) -> Tensor:
         """Activations of the last hidden layer (iCaRL's ψ)."""
@@ -359,6 +363,11 @@ class Part(BaseModel):
 def _defines(part: type[Part], hook: str) -> int:
     """How far up the classes of a part the hook was defined; Part's own definition is as far as nobody's."""
     return next(place for place, cls in enumerate(part.__mro__) if hook in vars(cls) or cls is Part)
+
+
+def _for_each(task: Tensor, logits: Tensor) -> Tensor:
+    """Where each sample is for several tasks, tasks × samples × units, even if no gate made a difference."""
+    return logits if logits.dim() > task.dim() else logits.expand(len(task), *logits.shape)
 
 
 def only_active(values: Tensor, active: Tensor) -> Tensor:

@@ -6,20 +6,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import log_softmax
+from torch.nn.functional import cross_entropy, log_softmax
 
-from threefold.methods.method import classification
 from threefold.methods.part import Batch, Learner, Memory, Noise, Params, Part, Replay, Samples, Setting, Stack, hyper
 from threefold.methods.part import only_active as only
 from threefold.nets import LATENT, VAE, Decoder
 from threefold.randomness import generator
 
 Reduction = Literal["sum", "mean"]
+ReplayedFor = Literal["one", "every"]
 DREAMS = 8  # images of the generator kept after each task
 
 
 def distillation(logits: Tensor, soft: Tensor, active: Tensor, temperature: float, reduction: Reduction) -> Tensor:
-    """−T² Σ_c ỹ_c log p^T(c), averaged over samples (equation 3).
+    """−T² Σ_c ỹ_c log p^T(c), of each sample (equation 3).
 
     `reduction="mean"` divides the sum over classes by the number of active classes: not what the equation says, but
     what the published LwF row was made with.
@@ -27,13 +27,7 @@ def distillation(logits: Tensor, soft: Tensor, active: Tensor, temperature: floa
     log_chance = log_softmax(only(logits, active) / temperature, -1)
     per_class = torch.where(active, -soft * log_chance, 0)
     per_sample = per_class.sum(-1) / (active.sum(-1) if reduction == "mean" else 1)
-    return temperature**2 * per_sample.mean()
-
-
-def replayed_task(learner: Learner, samples: int) -> Tensor:
-    """Replays are shared equally over the earlier tasks, which take turns, on from one step to the next (A.1.1)."""
-    earlier = learner.now.seen.long() - 1
-    return (torch.arange(samples, device=earlier.device) + learner.now.step * samples) % earlier
+    return temperature**2 * per_sample
 
 
 def copied(params: Params) -> Params:
@@ -59,7 +53,32 @@ class Taught(Part):
         return memory | {"teacher": copied(stack.params["classifier"])}
 
 
-class LwF(Taught):
+class ForEarlierTasks(Taught):
+    """Replays that are for one earlier task each, or for all: in Task-IL each has a head or gates of its own."""
+
+    replayed_for: ReplayedFor = hyper("the earlier tasks that a replayed sample is for: one, by turns, or every", "one")
+
+    def tasks(self, learner: Learner, samples: int) -> Tensor:
+        """The task of each replayed sample, or several for each, tasks × samples.
+
+        Replays are shared equally over the earlier tasks, which take turns, on from one step to the next (A.1.1). If
+        every sample is replayed for every task, there is a row for each that is ever earlier: shapes stay the same.
+        """
+        outputs, earlier = learner.outputs, learner.now.seen.long() - 1
+        if self.replayed_for == "one" or not outputs.scenario.task_known:  # else the task makes no difference
+            return (torch.arange(samples, device=earlier.device) + learner.now.step * samples) % earlier
+        return (torch.arange(outputs.tasks - 1, device=earlier.device) % earlier).unsqueeze(1).expand(-1, samples)
+
+    def mean(self, learner: Learner, losses: Tensor) -> Tensor:
+        """The mean over samples, and over the tasks that they are for; rows that only repeat a task do not count."""
+        if losses.dim() < 2:
+            return losses.mean()
+        earlier = learner.now.seen - 1
+        counts = torch.arange(len(losses), device=losses.device) < earlier
+        return torch.where(counts, losses.mean(-1), 0).sum() / earlier
+
+
+class LwF(ForEarlierTasks):
     """Learning without forgetting: current inputs replayed with the previous model's soft targets."""
 
     name = "lwf"
@@ -67,15 +86,15 @@ class LwF(Taught):
     reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum")
 
     def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay:
-        task = replayed_task(learner, len(batch.y))
+        task = self.tasks(learner, len(batch.y))
         return Replay(batch.x, self.soft(learner, learner.memory[self.name], batch.x, task, self.temperature), task)
 
     def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
-        active = learner.now.active[replay.task]
-        return distillation(learner.logits(replay.x, replay.task), replay.y, active, self.temperature, self.reduction)
+        logits, active = learner.logits(replay.x, replay.task), learner.now.active[replay.task]
+        return self.mean(learner, distillation(logits, replay.y, active, self.temperature, self.reduction))
 
 
-class DGR(Taught):
+class DGR(ForEarlierTasks):
     """Deep generative replay: generated inputs replayed with the previous model's most likely labels."""
 
     name = "dgr"
@@ -105,7 +124,7 @@ class DGR(Taught):
 
     def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay:
         memory = learner.memory[self.name]
-        task = replayed_task(learner, len(batch.y))
+        task = self.tasks(learner, len(batch.y))
         x = dream(learner.nets["generator"], memory["generator"], drawn["dgr dreamt"])
         return Replay(x, self.targets(learner, memory, x, task), task)
 
@@ -113,7 +132,9 @@ class DGR(Taught):
         return self.hard(learner, memory, x, task)
 
     def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
-        return classification(learner, replay.x, replay.y, replay.task)
+        logits = only(learner.logits(replay.x, replay.task), learner.now.active[replay.task])
+        losses = cross_entropy(logits.flatten(0, -2), replay.y.flatten(), reduction="none")
+        return self.mean(learner, losses.view_as(replay.task))
 
     def side_loss(self, learner: Learner, batch: Batch, replay: Replay | None, drawn: Mapping[str, Any]) -> Tensor:
         """The generator's loss, on current data and on its own replay, weighted as the classifier's (section A.3)."""

@@ -9,6 +9,7 @@ from torch.func import grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
+from threefold.engine.heap import keep_freed_memory
 from threefold.engine.material import Material
 from threefold.engine.optimizer import Adam, Beside, Pull
 from threefold.engine.program import Program
@@ -77,6 +78,8 @@ class Lockstep:
         lent: Mapping[str, Params] | None = None,
     ) -> None:
         """`lr`: None for networks that are judged and never trained; `lent`: networks that another stack trains."""
+        if device.type == "cpu":
+            keep_freed_memory()
         self.seeds, self.setting, self.material, self.device = seeds, setting, material, device
         self._template = methods[0].parts  # what is the same for all replicas
         self.methods = methods  # each replica's own, its hyperparameters plain numbers

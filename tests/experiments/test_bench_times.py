@@ -10,8 +10,8 @@ import torch
 from tiny_lab import Ended
 
 from threefold import bench
+from threefold.bench import accuracy, grid, growth, profile, steps, timing
 from threefold.bench import floor as floor_module
-from threefold.bench import grid, growth, steps, timing
 from threefold.data import Dataset
 from threefold.engine.train import Outcome
 from threefold.methods import METHODS, Method
@@ -156,12 +156,75 @@ def test_a_grid_is_timed_with_all_that_happens_between_tasks(monkeypatch: pytest
     assert all(beside.grid > 0 and beside.seeds > 0 for beside in found)
 
 
+def test_where_a_step_goes_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "stand_in", lambda samples: small())
+    found = {spent.method: spent for spent in profile.spent("cpu", Split, 2, ("none", "dgr"))}
+    for spent in found.values():
+        assert min(spent.products, spent.optimiser, spent.rest) > 0
+        assert spent.whole == spent.products + spent.optimiser + spent.rest
+    assert found["dgr"].kernels > 2 * found["none"].kernels
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32", "products"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x256_16x4_nt_align4>", "products"),
+        ("aten::bmm", "products"),
+        ("_advance", "optimiser"),
+        ("aten::_fused_adam_", "optimiser"),
+        ("void at::native::reduce_kernel<128, 4>", "rest"),
+        ("aten::addcmul_", "rest"),
+    ],
+)
+def test_kernels_are_told_apart_by_their_names(kernel: str, kind: str) -> None:
+    product, optimiser = bool(profile.PRODUCTS.search(kernel)), bool(profile.OPTIMISER.search(kernel))
+    assert {"products": (True, False), "optimiser": (False, True), "rest": (False, False)}[kind] == (product, optimiser)
+
+
+def test_cells_together_are_compared_with_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accuracy, "load", lambda name: small())
+    found = list(accuracy.compare("cpu", seeds=2, iters=3))
+    assert [compared.method for compared in found] == [
+        f"{method}, {scenario}"
+        for method in ("dgr", "dgr-distill")
+        for scenario in ("Task-IL", "Domain-IL", "Class-IL")
+    ]
+    assert all(compared.ways == "together / alone" and compared.identical for compared in found)
+    assert all(compared.difference == compared.sem == 0 for compared in found)
+
+
+def test_a_difference_is_that_of_the_last_averages_seed_by_seed() -> None:
+    this = torch.tensor([[[50.0, 0.0], [10.0, 30.0]], [[50.0, 0.0], [40.0, 60.0]]])
+    that = torch.tensor([[[50.0, 0.0], [10.0, 28.0]], [[50.0, 0.0], [40.0, 56.0]]])
+    found = accuracy.Compared.of("a / b", "none", this, that)
+    assert (found.this, found.that, found.difference) == (35, 33.5, 1.5)
+    assert found.sem == pytest.approx(0.5)  # of 1 and 2
+    assert not found.identical
+
+
 def test_the_command_shows_the_ratio(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(bench, "bench_grid", lambda *given: asked.append(given) or [grid.Beside("all", 3.0, 2.0)])
-    ended = cli("bench", "--grid", "--device", "cpu", "--protocol", "permuted")
+    ended = cli("bench", "grid", "--device", "cpu", "--protocol", "permuted")
     assert (ended.status, asked) == (0, [("cpu", "fp32", Permuted, 3)])
     assert "1.50" in ended.out
-    refused = cli("bench", "--grid", "--growth")
+    refused = cli("bench", "greed")
     assert (refused.status, refused.out) == (2, "")
-    assert "growth and grid are both given; right would be one of them." in refused.err
+    assert "greed" in refused.err
+
+
+def test_the_command_shows_what_is_asked_for(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+    least = floor_module.Floor(0.1, 0.2)
+    shown = {
+        "steps": ("bench_methods", steps.Cost("ewc", "Class-IL", 0.3, 0.15, least), ["0.30", "2.00", "1.50"]),
+        "growth": ("grow", growth.Grown("tasks", 50, "ewc", 0.6, 0.2), ["tasks", "50", "3.00"]),
+        "profile": ("spent", profile.Spent("si", 68, 0.1, 0.2, 0.4), ["68", "0.70", "0.40"]),
+        "accuracy": ("compare", accuracy.Compared("a / b", "si", 90.0, 89.5, 0.5, 0.25, False), ["+0.50 ± 0.25"]),
+    }
+    monkeypatch.setattr(bench, "bench", lambda *_, **__: [])
+    for what, (function, found, wanted) in shown.items():
+        monkeypatch.setattr(bench, function, lambda *_, found=found, **__: [found])
+        ended = cli("bench", *([] if what == "steps" else [what]), "--device", "cpu")
+        assert ended.status == 0, ended.err
+        assert all(text in ended.out for text in wanted), ended.out

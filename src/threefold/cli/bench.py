@@ -1,76 +1,147 @@
 """`threefold bench`: speed as ratios."""
 
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from threefold.protocols import Protocol
+
+
+class What(StrEnum):
+    STEPS = "steps"
+    PROFILE = "profile"
+    GROWTH = "growth"
+    GRID = "grid"
+    ACCURACY = "accuracy"
+
+
+MEANINGS = (
+    "steps: each method's step beside its floor; profile: where the time of a step goes; growth: by replicas, hidden"
+    " units and tasks; grid: 14 points beside 14 seeds; accuracy: what capture, TF32 and sharing do to results."
+)
+
 
 def bench(
+    what: Annotated[What, typer.Argument(help=MEANINGS)] = What.STEPS,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")] = "auto",
     rounds: Annotated[
         int | None, typer.Option(min=3, help="Measured of each kind, 9 steps or 3 trainings; medians are shown.")
     ] = None,
     protocol: Annotated[str, typer.Option(help="Whose steps are taken with each method: split or permuted.")] = "split",
-    growth: Annotated[bool, typer.Option("--growth", help="By replicas, hidden units and tasks instead.")] = False,
-    grid: Annotated[bool, typer.Option("--grid", help="A grid of 14 points beside 14 seeds instead.")] = False,
 ) -> None:
     """Time training steps: beside networks one by one, beside bare matrix products, beside what the device could do."""
+    from threefold import protocols
+    from threefold.engine.train import precise
+    from threefold.experiments import Settings
+
+    settings = Settings.checked(device=device, precision=precision)
+    where, how, kind = settings.resolved_device(), settings.resolved_precision(), protocols.find(protocol)[0]
+    on = f"{where}, {how}"
+    match what:
+        case What.GRID:
+            _grid(where, how, kind, rounds or 3, on)
+        case What.ACCURACY:
+            _accuracy(where, kind)
+        case _:
+            with precise(how):
+                match what:
+                    case What.GROWTH:
+                        _growth(where, rounds or 9, on)
+                    case What.PROFILE:
+                        _profile(where, kind, on)
+                    case _:
+                        _steps(where, kind, rounds or 9, on)
+
+
+def _show(title: str, text: int, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table whose first columns are text."""
     from rich.console import Console
     from rich.table import Table
 
-    from threefold import bench, protocols
-    from threefold.engine.train import precise
-    from threefold.errors import ThreefoldError
-    from threefold.experiments import Settings
+    table = Table(title=title, title_justify="left")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="left" if place < text else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=100).print(table)
 
-    if growth and grid:
-        raise ThreefoldError("growth and grid are both given; right would be one of them.")
-    settings = Settings.checked(device=device, precision=precision)
-    where, kind = settings.resolved_device(), protocols.find(protocol)[0]
-    on = f"{where}, {settings.resolved_precision()}"
-    console = Console(width=100)
 
-    def shown(title: str, text: int, *columns: str) -> Table:
-        table = Table(title=title, title_justify="left")
-        for place, column in enumerate(columns):
-            table.add_column(column, justify="left" if place < text else "right")
-        return table
+def _numbers(*values: float) -> list[str]:
+    return [f"{value:.2f}" for value in values]
 
-    if grid:
-        title = f"seconds of whole trainings of {kind.name} MNIST, EWC in Class-IL, {on}"
-        table = shown(title, 1, "", "14 strengths, one seed", "14 seeds, one strength", "÷")
-        for row in bench.bench_grid(where, settings.resolved_precision(), kind, rounds or 3):
-            table.add_row(row.what, f"{row.grid:.2f}", f"{row.seeds:.2f}", f"{row.ratio:.2f}")
-        console.print(table)
-        return
-    rounds = rounds or 9
-    with precise(settings.resolved_precision()):
-        if growth:
-            table = shown(
-                f"milliseconds per step of all replicas, {on}", 2, "by", "method", "size", "step", "floor", "÷"
-            )
-            for grown in bench.grow(where, rounds):
-                times = (f"{grown.step:.2f}", f"{grown.floor:.2f}", f"{grown.step / grown.floor:.2f}")
-                table.add_row(grown.what, grown.method, str(grown.size), *times)
-            console.print(table)
-            return
-        columns = ("protocol", "replicas", "cohort", "one by one", "bare products", "÷ one by one", "÷ products")
-        table = shown(f"milliseconds per training step of all replicas, {on}", 1, *columns)
-        for timing in bench.bench(where, rounds=rounds):
-            table.add_row(
-                timing.protocol,
-                str(timing.replicas),
-                *(f"{ms:.2f}" for ms in (timing.cohort, timing.alone, timing.products)),
-                f"{timing.cohort / timing.alone:.2f}",
-                f"{timing.cohort / timing.products:.2f}",
-            )
-        console.print(table)
-        title = f"a step on the second task of {kind.name} MNIST, 20 replicas, {on}"
-        columns = ("method", "scenario", "ms per step", "÷ none", "products", "memory", "÷ floor")
-        table = shown(title, 2, *columns)
-        for cost in bench.bench_methods(where, kind, rounds=rounds):
-            floor = (f"{cost.floor.products:.2f}", f"{cost.floor.memory:.2f}", f"{cost.step / cost.floor.step:.2f}")
-            table.add_row(cost.method, cost.scenario, f"{cost.step:.2f}", f"{cost.step / cost.none:.2f}", *floor)
-        console.print(table)
-        console.print("floor: the larger of products and memory, at the rates of a large product and a large copy here")
+
+def _steps(device: str, kind: "type[Protocol]", rounds: int, on: str) -> None:
+    from threefold import bench
+
+    columns = ("protocol", "replicas", "cohort", "one by one", "bare products", "÷ one by one", "÷ products")
+    timings = bench.bench(device, rounds=rounds)
+    rows = (
+        [
+            *(t.protocol, str(t.replicas)),
+            *_numbers(t.cohort, t.alone, t.products, t.cohort / t.alone, t.cohort / t.products),
+        ]
+        for t in timings
+    )
+    _show(f"milliseconds per training step of all replicas, {on}", 1, columns, rows)
+    columns = ("method", "scenario", "ms per step", "÷ none", "products", "memory", "÷ floor")
+    costs = bench.bench_methods(device, kind, rounds=rounds)
+    rows = (
+        [
+            *(c.method, c.scenario),
+            *_numbers(c.step, c.step / c.none, c.floor.products, c.floor.memory, c.step / c.floor.step),
+        ]
+        for c in costs
+    )
+    _show(f"a step on the second task of {kind.name} MNIST, 20 replicas, {on}", 2, columns, rows)
+    typer.echo("floor: the larger of products and memory, at the rates of a large product and a large copy here")
+
+
+def _profile(device: str, kind: "type[Protocol]", on: str) -> None:
+    from threefold import bench
+
+    rows = (
+        (s.method, f"{s.kernels:.0f}", *_numbers(s.whole, s.products, s.optimiser, s.rest))
+        for s in bench.spent(device, kind)
+    )
+    title = f"milliseconds of a step on the second task of {kind.name} MNIST, 20 replicas, Class-IL, {on}"
+    _show(title, 1, ("method", "kernels", "all", "products", "optimiser", "rest"), rows)
+
+
+def _growth(device: str, rounds: int, on: str) -> None:
+    from threefold import bench
+
+    rows = (
+        (g.what, g.method, str(g.size), *_numbers(g.step, g.floor, g.step / g.floor))
+        for g in bench.grow(device, rounds)
+    )
+    title = f"milliseconds per step of all replicas, {on}"
+    _show(title, 2, ("by", "method", "size", "step", "floor", "÷ floor"), rows)
+
+
+def _grid(device: str, precision: str, kind: "type[Protocol]", rounds: int, on: str) -> None:
+    from threefold import bench
+
+    rows = ((b.what, *_numbers(b.grid, b.seeds, b.ratio)) for b in bench.bench_grid(device, precision, kind, rounds))
+    title = f"seconds of whole trainings of {kind.name} MNIST, EWC in Class-IL, {on}"
+    _show(title, 1, ("", "14 strengths, one seed", "14 seeds, one strength", "÷"), rows)
+
+
+def _accuracy(device: str, kind: "type[Protocol]") -> None:
+    from threefold import bench
+
+    rows = (
+        (
+            c.ways,
+            c.method,
+            *_numbers(c.this, c.that),
+            f"{c.difference:+.2f} ± {c.sem:.2f}",
+            "yes" if c.identical else "",
+        )
+        for c in bench.compare(device, kind)
+    )
+    title = f"average accuracy after three short tasks of {kind.name} MNIST, 20 seeds trained in two ways, {device}"
+    _show(title, 2, ("this / that", "method", "this", "that", "difference", "identical"), rows)

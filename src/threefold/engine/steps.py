@@ -55,8 +55,9 @@ class Captured:
     other stacks: small networks leave some of a GPU idle.
     """
 
-    def __init__(self, stack: Lockstep, stream: "torch.cuda.Stream | None" = None) -> None:
-        self.stack, self.stream = stack, stream
+    def __init__(self, stack: Lockstep, stream: "torch.cuda.Stream | None" = None, worth: int | None = None) -> None:
+        """`worth`: weights to be moved ahead from which on the gradient is compiled, if not the usual number."""
+        self.stack, self.stream, self.worth = stack, stream, WORTH if worth is None else worth
         self.graph: torch.cuda.CUDAGraph | None = None
         self.number = torch.zeros((), dtype=torch.long, device=stack.device)
         self.draws: Draws | None = None
@@ -68,7 +69,7 @@ class Captured:
         wanted = (later, [leaf.data_ptr() for leaf in self.stack.tensors()])
         if self.draws is None or wanted != self.captured or not self.draws.replaced_by(draws):
             self.graph, self.draws, self.captured = None, draws, wanted
-            worth = ahead * self.stack.weights >= WORTH
+            worth = ahead * self.stack.weights >= self.worth
             self.stack.program = Program() if worth and later else None
         self.number.zero_()
         if self.stream:

@@ -13,6 +13,7 @@ from threefold.engine.checkpoint import Checkpoint
 from threefold.engine.company import Company, Crew, View
 from threefold.engine.draws import Draws
 from threefold.engine.evaluate import accuracies
+from threefold.engine.lockstep import Lockstep
 from threefold.engine.saver import Saver
 from threefold.engine.steps import Steps, steps_for
 from threefold.engine.training import Training
@@ -83,14 +84,18 @@ def train_together(
     training: Training,
     checkpoint: Checkpoint | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
+    steps: Callable[[Lockstep, bool], Steps] | None = None,
 ) -> list[Outcome]:
-    """Train several crews on the same tasks, step by step; what they have in common is trained once."""
+    """Train several crews on the same tasks, step by step; what they have in common is trained once.
+
+    `steps`: how a stack's steps are taken, if not in the quickest way.
+    """
     device = torch.device(training.device)
     with torch.no_grad(), precise(training.precision), Saver(checkpoint, device) as saver:
         company = Company(protocol, crews, training)
-        steps = [steps_for(stack, len(company.trained) > 1) for stack in company.trained]
-        for each in steps:
-            each.quiet = saver.quiet
+        takers = [(steps or steps_for)(stack, len(company.trained) > 1) for stack in company.trained]
+        for taker in takers:
+            taker.quiet = saver.quiet
         saved = checkpoint.load(device) if checkpoint else None
         seconds: dict[str, float] = saved["seconds"] if saved else _no_time()
         if saved:
@@ -104,7 +109,7 @@ def train_together(
         for task in range(finished, protocol.tasks):
             company.reach(task)
             with _timed(seconds, "train"):
-                _train_task(company, steps, task, outcomes, report)
+                _train_task(company, takers, task, outcomes, report)
                 _wait(device)
             with _timed(seconds, "consolidate"):
                 company.consolidate()
@@ -124,7 +129,7 @@ def train_together(
 
 def _train_task(
     company: Company,
-    steps: Sequence[Steps],
+    takers: Sequence[Steps],
     task: int,
     outcomes: Sequence[Outcome],
     report: Callable[[Progress], None],
@@ -132,11 +137,11 @@ def _train_task(
     tasks, iters = company.protocol.tasks, company.training.iters
     alone = task and len(outcomes) == 1  # an average over several methods or scenarios would mean nothing
     accuracy = outcomes[0].matrix[:, task - 1, :task].mean().item() if alone else None
-    for stack, each in zip(company.trained, steps, strict=True):
-        each.begin(Draws(stack, iters), (tasks - task) * iters)
+    for stack, taker in zip(company.trained, takers, strict=True):
+        taker.begin(Draws(stack, iters), (tasks - task) * iters)
     for step in range(iters):
-        for each in steps:
-            each.take(step)
+        for taker in takers:
+            taker.take(step)
         if (step + 1) % REPORT_EVERY == 0 or step + 1 == iters:
             report(Progress(task * iters + step + 1, tasks * iters, task, tasks, accuracy))
 

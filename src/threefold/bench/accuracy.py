@@ -1,0 +1,84 @@
+"""That speed does not cost accuracy: the same cohorts trained in two ways, on real data, seed by seed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from threefold.data import load
+from threefold.engine import Crew, Training, train_together
+from threefold.engine.lockstep import Lockstep
+from threefold.engine.steps import Captured, Eager, Steps
+from threefold.methods import parse, resolve
+from threefold.protocols import Protocol, Split
+from threefold.scenarios import SCENARIOS
+
+METHODS = ("none", "ewc", "si", "lwf", "dgr-distill", "icarl")
+ITERS, TASKS = 200, 3
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Average accuracies after the last task of the same seeds, trained in two ways."""
+
+    ways: str  # this / that
+    method: str
+    this: float
+    that: float
+    difference: float  # mean over seeds
+    sem: float
+    identical: bool  # in every accuracy after every task
+
+    @classmethod
+    def of(cls, ways: str, method: str, this: Tensor, that: Tensor) -> "Compared":
+        ends = [matrix[:, -1].mean(-1) for matrix in (this, that)]
+        apart = ends[0] - ends[1]
+        sem = float(apart.std() / len(apart) ** 0.5) if len(apart) > 1 else float("nan")
+        one, other = (float(end.mean()) for end in ends)
+        return cls(ways, method, one, other, float(apart.mean()), sem, torch.equal(this, that))
+
+
+def compare(
+    device: str,
+    kind: type[Protocol] = Split,
+    seeds: int = 20,
+    iters: int = ITERS,
+    methods: Sequence[str] = METHODS,
+    hidden: int | None = None,
+) -> Iterator[Compared]:
+    """On a GPU captured steps, TF32 and compiled gradients, in Class-IL; anywhere, cells together beside each alone."""
+    protocol = kind(load("mnist"), None, TASKS)
+    training = partial(Training, iters, protocol.defaults.batch, hidden or protocol.defaults.hidden)
+    on_gpu = device == "cuda"
+
+    def trained(
+        names: Sequence[tuple[str, str]], precision: str, steps: Callable[[Lockstep, bool], Steps] | None = None
+    ) -> list[Tensor]:
+        crews = [
+            Crew(
+                SCENARIOS[scenario],
+                [resolve(parse(name), protocol.name, scenario)] * seeds,
+                range(1, seeds + 1),
+                [protocol.defaults.lr] * seeds,
+            )
+            for name, scenario in names
+        ]
+        given = training(precision, device)
+        return [outcome.matrix for outcome in train_together(protocol, crews, given, steps=steps)]
+
+    for name in methods if on_gpu else ():
+        alone = [(name, "class")]
+        (eager,) = trained(alone, "fp32", lambda stack, _: Eager(stack))
+        (captured,) = trained(alone, "fp32")
+        (tf32,) = trained(alone, "tf32")
+        (compiled,) = trained(alone, "tf32", lambda stack, _: Captured(stack, worth=0))
+        yield Compared.of("captured / one by one", name, captured, eager)
+        yield Compared.of("tf32 / fp32", name, tf32, captured)
+        yield Compared.of("compiled / captured", name, compiled, tf32)
+    cells = [(name, scenario) for name in ("dgr", "dgr-distill") for scenario in SCENARIOS]
+    precision = "tf32" if on_gpu else "fp32"
+    for (name, scenario), together in zip(cells, trained(cells, precision), strict=True):
+        (apart,) = trained([(name, scenario)], precision)
+        yield Compared.of("together / alone", f"{name}, {SCENARIOS[scenario].title}", together, apart)

@@ -71,7 +71,7 @@ def summary(by_name: Mapping[str, Section]) -> str:
     told = [f"{len(verdicts)} of the {many} published numbers were measured in full length, with 20 seeds:"]
     told += [f"{counts[Outcome.AGREES]} agree, {counts[Outcome.DIFFERS]} differ."]
     if len(verdicts) < many:
-        told += [f"{many - len(verdicts)} are still to be run."]
+        told += [f"{many - len(verdicts)} still to be run."]
     lines = [" ".join(told), ""]
     lines += ["| | runs | still to be run | trained in | on |", "| :-- | --: | --: | --: | :-- |"]
     for name in (*TABLES, *FIGURES):

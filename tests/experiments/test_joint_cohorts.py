@@ -258,7 +258,7 @@ def test_every_run_is_in_one_cohort_whatever_the_mixture(wanted: list[Run], netw
     ("cells", "trained"),
     [
         (GENERATIVE, [(3, True), *[(3, False)] * 5]),
-        (STORED, [(6, False)]),
+        (STORED, [(6, False), (3, False)]),  # the first task of all budgets
         ([cell(SPLIT, "none", iters=3), cell(SPLIT, "er:budget=4,use=execution", iters=3)], [(3, False)]),
     ],
     ids=["generative", "stored", "execution"],
@@ -368,7 +368,7 @@ def test_two_at_once_on_one_store_train_nothing_twice(
         results = [pool.submit(run_cells, cells, SEEDS, tmp_path / "a.db") for _ in range(2)]
         for each in results:
             equal(each.result(60), cells)
-    assert sorted(stacks) == [*[(3, False)] * 5, (3, True), (6, False)]
+    assert sorted(stacks) == [*[(3, False)] * 6, (3, True), (6, False)]
 
 
 # what is shown

@@ -11,7 +11,7 @@ from threefold.engine.lockstep import Lockstep, code
 from threefold.engine.material import Material
 from threefold.engine.training import Training
 from threefold.methods import Method
-from threefold.methods.part import Memory, Params, Setting
+from threefold.methods.part import Memory, Params, Setting, first_task
 from threefold.protocols import Protocol
 from threefold.scenarios import Outputs, Scenario
 
@@ -127,6 +127,34 @@ class Company:
         setting = Setting(outputs, inputs, training.hidden, training.batch, protocol.data.in_unit_interval)
         return Lockstep(crew.methods, crew.seeds, setting, material, lr, self.device, lent)
 
+    def seedlings(self) -> list[Lockstep]:
+        """For each stack that is trained, the one to learn the first task: it has no two networks that learn it alike.
+
+        A penalty has nothing to protect yet, and nothing is stored: a whole grid of strengths or budgets is one network
+        for each seed. Where there is nothing to gain, it is the stack itself.
+        """
+        found = []
+        for stack in self.trained:
+            alike = _alike_at_first(stack)
+            first = {key: place for place, key in reversed(list(enumerate(alike)))}
+            if len(first) == len(alike) or stack.params.keys() != stack.own.keys():
+                found.append(stack)
+                continue
+            chosen = sorted(first.values())
+            assert stack.optimizer is not None
+            pick = [[each[place] for place in chosen] for each in (stack.methods, stack.seeds, stack.optimizer.lr)]
+            methods, seeds, lr = pick
+            found.append(self._stack(Crew(stack.setting.outputs.scenario, methods, seeds, lr), lr))  # type: ignore[arg-type]
+        return found
+
+    def grow(self, seedlings: Sequence[Lockstep]) -> None:
+        """The first task is learned: every network stands where the one stands that learned it."""
+        for stack, seedling in zip(self.trained, seedlings, strict=True):
+            if seedling is not stack:
+                places = {key: place for place, key in enumerate(_alike_at_first(seedling))}
+                which = [places[key] for key in _alike_at_first(stack)]
+                stack.take_over(seedling, torch.tensor(which, device=self.device))
+
     def reach(self, task: int) -> None:
         for stack in self.trained:
             stack.reach(task)
@@ -146,6 +174,13 @@ class Company:
             stack.restore(saved)
         for view, memory in zip(self.views, state["judged"], strict=True):
             view.stack.memory |= memory
+
+
+def _alike_at_first(stack: Lockstep) -> list[Hashable]:
+    """Equal for networks that learn the first task alike."""
+    assert stack.optimizer is not None
+    each = zip(stack.methods, stack.seeds, stack.optimizer.lr, strict=True)
+    return [(tuple(map(first_task, method.parts)), seed, lr) for method, seed, lr in each]
 
 
 def _lending(crew: Crew) -> dict[str, Hashable]:

@@ -326,6 +326,8 @@ class Lockstep:
                 torch.index_select(other.params[net][name], 0, which, out=mine)
         self.memory |= {name: tree_map(lambda leaf: leaf[which], memory) for name, memory in other.memory.items()}
         self.loss = other.loss[which]
+        if self.optimizer and other.optimizer:
+            self.optimizer.take_over(other.optimizer, which)
 
     # checkpoints
 

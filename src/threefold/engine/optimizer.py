@@ -115,6 +115,13 @@ class Adam:
                     path.addcmul_(old, grad)
         return grads
 
+    def take_over(self, other: "Adam", which: Tensor) -> None:
+        """Stand where another one stands: each replica takes the state of one of its replicas."""
+        for mine, theirs in ((self.means, other.means), (self.squares, other.squares)):
+            for one, its in zip(mine, theirs, strict=True):
+                torch.index_select(its, 0, which, out=one)
+        self.taken.copy_(other.taken)
+
     def state(self) -> dict[str, list[Tensor]]:
         return {"means": self.means, "squares": self.squares, "taken": [self.taken]}
 

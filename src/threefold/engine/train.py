@@ -93,9 +93,13 @@ def train_together(
     device = torch.device(training.device)
     with torch.no_grad(), precise(training.precision), Saver(checkpoint, device) as saver:
         company = Company(protocol, crews, training)
-        takers = [(steps or steps_for)(stack, len(company.trained) > 1) for stack in company.trained]
-        for taker in takers:
+
+        def taken_by(stack: Lockstep) -> Steps:
+            taker = (steps or steps_for)(stack, len(company.trained) > 1)
             taker.quiet = saver.quiet
+            return taker
+
+        takers = [taken_by(stack) for stack in company.trained]
         saved = checkpoint.load(device) if checkpoint else None
         seconds: dict[str, float] = saved["seconds"] if saved else _no_time()
         if saved:
@@ -109,7 +113,16 @@ def train_together(
         for task in range(finished, protocol.tasks):
             company.reach(task)
             with _timed(seconds, "train"):
-                _train_task(company, takers, task, outcomes, report)
+                if task == 0:
+                    seedlings = company.seedlings()
+                    own = zip(company.trained, seedlings, takers, strict=True)
+                    first = [taker if it is stack else taken_by(it) for stack, it, taker in own]
+                    _train_task(company, seedlings, first, task, outcomes, report)
+                    _wait(device)  # stacks in company have streams of their own
+                    company.grow(seedlings)
+                    del seedlings, own, first
+                else:
+                    _train_task(company, company.trained, takers, task, outcomes, report)
                 _wait(device)
             with _timed(seconds, "consolidate"):
                 company.consolidate()
@@ -129,6 +142,7 @@ def train_together(
 
 def _train_task(
     company: Company,
+    stacks: Sequence[Lockstep],
     takers: Sequence[Steps],
     task: int,
     outcomes: Sequence[Outcome],
@@ -137,7 +151,7 @@ def _train_task(
     tasks, iters = company.protocol.tasks, company.training.iters
     alone = task and len(outcomes) == 1  # an average over several methods or scenarios would mean nothing
     accuracy = outcomes[0].matrix[:, task - 1, :task].mean().item() if alone else None
-    for stack, taker in zip(company.trained, takers, strict=True):
+    for stack, taker in zip(stacks, takers, strict=True):
         taker.begin(Draws(stack, iters), (tasks - task) * iters)
     for step in range(iters):
         for taker in takers:

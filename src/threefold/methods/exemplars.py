@@ -73,7 +73,7 @@ def _herd(features: Tensor, real: Tensor, count: int, products: Tensor | None) -
 class Exemplars(Part):
     """A memory of at most `budget` samples, divided equally over the classes seen so far."""
 
-    budget: int = hyper("how many samples may be stored", 2000, ge=1)
+    budget: int = hyper("how many samples may be stored", 2000, later=True, ge=1)
     selection: Selection = hyper("how the samples to store are chosen", "herding")
     unit_length: bool = hyper("scale features and class means to unit length", True)
 
@@ -198,7 +198,7 @@ class ICaRL(Exemplars):
     """iCaRL: a feature extractor trained with binary distillation, classes told apart by nearest exemplar mean."""
 
     name = "icarl"
-    temperature: float = hyper("temperature of the sigmoid in the distillation targets", 1.0, gt=0)
+    temperature: float = hyper("temperature of the sigmoid in the distillation targets", 1.0, later=True, gt=0)
 
     @property
     def classifies(self) -> bool:

@@ -6,6 +6,7 @@ over all replicas of a cohort. Hooks that run once per task, when a task is fini
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
@@ -189,13 +190,27 @@ class Stack(Protocol):
         """`function(learner, *args)` for every replica; arguments carry the replica axis first."""
 
 
-def hyper(meaning: str, default: Any = None, *, per_replica: bool = True, **bounds: Any) -> Any:
+def hyper(meaning: str, default: Any = None, *, per_replica: bool = True, later: bool = False, **bounds: Any) -> Any:
     """A hyperparameter: its meaning, default and range. No default: the paper's value for the protocol and scenario.
 
     Numbers may differ between the replicas of a cohort, unless `per_replica` is False; whatever changes shapes or code
-    may not.
+    may not. `later`: no step of the first task depends on it, so replicas that differ in it alone share that task.
     """
-    return Field(default, description=meaning, json_schema_extra={"per_replica": per_replica}, **bounds)
+    return Field(default, description=meaning, json_schema_extra={"per_replica": per_replica, "later": later}, **bounds)
+
+
+def first_task(part: "Part") -> tuple[type["Part"], str]:
+    """Equal for parts with which the first task's steps are the same. An heir from elsewhere may do anything."""
+    kind = type(part)
+    ours = kind.__module__.startswith("threefold.")
+    later = {
+        name
+        for name, field in kind.model_fields.items()
+        if isinstance(field.json_schema_extra, dict)
+        and field.json_schema_extra["later"]
+        and (ours or name in get_annotations(kind))
+    }
+    return kind, part.model_dump_json(exclude=later)
 
 
 class Part(BaseModel):

@@ -11,7 +11,7 @@ class EWC(Part):
     """Elastic weight consolidation: a quadratic leash on the weights that mattered (section A.2.1)."""
 
     name = "ewc"
-    strength: float = hyper("weight of the penalty, λ", ge=0)
+    strength: float = hyper("weight of the penalty, λ", later=True, ge=0)
     labels: Labels = hyper("label at which the Fisher information is taken", "predicted")
     fisher_samples: int | None = hyper(
         "training samples used for the Fisher information; all of a task's if not given", per_replica=False, ge=1
@@ -45,7 +45,7 @@ class OnlineEWC(EWC):
     """EWC with one running penalty, anchored at the latest task (section A.2.2)."""
 
     name = "online-ewc"
-    decay: float = hyper("how much of the earlier tasks' Fisher information is kept, γ", gt=0, le=1)
+    decay: float = hyper("how much of the earlier tasks' Fisher information is kept, γ", later=True, gt=0, le=1)
 
     def leash(self, memory: Memory) -> Leash:
         """λ · ½ · γ · Σ_i F̃_i (θ_i − θ̂_i)² (equation 7, in the convention under which λ was chosen)."""
@@ -68,8 +68,8 @@ class SI(Part):
     """Synaptic intelligence: importance as the path integral of a weight's share in the loss (section A.2.3)."""
 
     name = "si"
-    strength: float = hyper("weight of the penalty, c", ge=0)
-    damping: float = hyper("dampening term ξ", 0.1, gt=0)
+    strength: float = hyper("weight of the penalty, c", later=True, ge=0)
+    damping: float = hyper("dampening term ξ", 0.1, later=True, gt=0)
 
     def begin(self, setting: Setting, seed: int, params: Params) -> Memory:
         nothing = {n: torch.zeros_like(p) for n, p in params.items()}

@@ -82,7 +82,7 @@ class LwF(ForEarlierTasks):
     """Learning without forgetting: current inputs replayed with the previous model's soft targets."""
 
     name = "lwf"
-    temperature: float = hyper("temperature T of the softmax in distillation", 2.0, gt=0)
+    temperature: float = hyper("temperature T of the softmax in distillation", 2.0, later=True, gt=0)
     reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum")
 
     def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay:
@@ -175,7 +175,7 @@ class DGRDistill(DGR):
     """Generated inputs replayed with soft targets."""
 
     name = "dgr-distill"
-    temperature: float = hyper("temperature T of the softmax in distillation", 2.0, gt=0)
+    temperature: float = hyper("temperature T of the softmax in distillation", 2.0, later=True, gt=0)
     reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum")
 
     def targets(self, learner: Learner, memory: Memory, x: Tensor, task: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_cohorts import PROTOCOLS
 
-from threefold.engine import Checkpoint, Training, train
+from threefold.engine import Checkpoint, Crew, Training, train, train_together
 from threefold.engine.company import Company
 from threefold.methods import EWC, Part, hyper, parse
 from threefold.methods.part import first_task
@@ -84,6 +84,19 @@ def test_other_learning_rates_are_other_networks(sizes, apart):
 def test_gates_count_from_the_first_task_on(sizes):
     outcome([f"xdg:share={share}" for share in (0, 0.25, 0.5)])
     assert sizes == [6]
+
+
+def test_a_generator_that_grew_from_the_first_task_is_the_one_that_was_lent():
+    """Cells that share a generator, each a grid: the lender's networks were moved in place."""
+    methods = [parse(method) for method in GRIDS["dgr-distill"]] * 2
+    crews = [Crew(find(name), methods, SEEDS, [1e-2] * len(SEEDS)) for name in ("task", "class")]
+    training = Training(iters=8, batch=16, hidden=8)
+    together = train_together(PROTOCOLS["split"], crews, training)
+    for crew, found in zip(crews, together, strict=True):
+        (alone,) = train_together(PROTOCOLS["split"], [crew], training)
+        assert torch.equal(found.matrix, alone.matrix)
+        for some, others in zip(found.keepsakes, alone.keepsakes, strict=True):
+            assert torch.equal(some["dreams"], others["dreams"])
 
 
 class Killed(Exception):

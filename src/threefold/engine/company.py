@@ -136,15 +136,17 @@ class Company:
         found = []
         for stack in self.trained:
             alike = _alike_at_first(stack)
-            first = {key: place for place, key in reversed(list(enumerate(alike)))}
+            first: dict[Hashable, int] = {}
+            for place, key in enumerate(alike):
+                first.setdefault(key, place)
             if len(first) == len(alike) or stack.params.keys() != stack.own.keys():
                 found.append(stack)
                 continue
-            chosen = sorted(first.values())
             assert stack.optimizer is not None
-            pick = [[each[place] for place in chosen] for each in (stack.methods, stack.seeds, stack.optimizer.lr)]
-            methods, seeds, lr = pick
-            found.append(self._stack(Crew(stack.setting.outputs.scenario, methods, seeds, lr), lr))  # type: ignore[arg-type]
+            methods = [stack.methods[place] for place in first.values()]
+            seeds = [stack.seeds[place] for place in first.values()]
+            lr = [stack.optimizer.lr[place] for place in first.values()]
+            found.append(self._stack(Crew(stack.setting.outputs.scenario, methods, seeds, lr), lr))
         return found
 
     def grow(self, seedlings: Sequence[Lockstep]) -> None:

@@ -99,7 +99,6 @@ def train_together(
             taker.quiet = saver.quiet
             return taker
 
-        takers = [taken_by(stack) for stack in company.trained]
         saved = checkpoint.load(device) if checkpoint else None
         seconds: dict[str, float] = saved["seconds"] if saved else _no_time()
         if saved:
@@ -110,20 +109,18 @@ def train_together(
                 outcomes = [Outcome.before_training(view) for view in company.views]
         finished = saved["finished"] if saved else 0
         saved = None  # it was copied: gigabytes on a GPU must not stay for the rest of training
+        stacks = company.trained if finished else company.seedlings()
+        takers = [taken_by(stack) for stack in stacks]
         for task in range(finished, protocol.tasks):
             company.reach(task)
             with _timed(seconds, "train"):
-                if task == 0:
-                    seedlings = company.seedlings()
-                    own = zip(company.trained, seedlings, takers, strict=True)
-                    first = [taker if it is stack else taken_by(it) for stack, it, taker in own]
-                    _train_task(company, seedlings, first, task, outcomes, report)
-                    _wait(device)  # stacks in company have streams of their own
-                    company.grow(seedlings)
-                    del seedlings, own, first
-                else:
-                    _train_task(company, company.trained, takers, task, outcomes, report)
+                _train_task(company, stacks, takers, task, outcomes, report)
                 _wait(device)
+                if task == 0:
+                    company.grow(stacks)
+                    grown = zip(company.trained, stacks, takers, strict=True)
+                    takers = [taker if stack is was else taken_by(stack) for stack, was, taker in grown]
+                    stacks = company.trained
             with _timed(seconds, "consolidate"):
                 company.consolidate()
                 for view, outcome in zip(company.views, outcomes, strict=True):

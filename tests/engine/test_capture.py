@@ -1,7 +1,5 @@
 """When a step is captured, and what is compiled: the logic around CUDA graphs, with a stand-in for them."""
 
-import gc
-import weakref
 from contextlib import contextmanager
 from importlib import import_module
 
@@ -106,25 +104,3 @@ def test_what_is_ahead_decides_what_is_compiled(worth, program, graphs, monkeypa
         plain = outcome("ewc:strength=50")
     assert torch.equal(compiled.matrix, plain.matrix)  # rounding moves no sample of these
     assert not any(each.broken for each in made)
-
-
-def test_a_finished_cohort_leaves_no_memory_behind(monkeypatch):
-    """No cycle of references: gigabytes must not wait for a collector that comes when it likes."""
-    company = import_module("threefold.engine.company")
-    seen, build = [], company.Lockstep
-
-    def watched(*args):
-        stack = build(*args)
-        seen.append(weakref.ref(stack))
-        return stack
-
-    monkeypatch.setattr(company, "Lockstep", watched)
-    gc.collect()
-    gc.disable()
-    try:
-        for method in ("none", "ewc:strength=50", "er:budget=30,use=execution"):
-            outcome(method)
-        assert len(seen) == 3
-        assert not any(ref() for ref in seen)
-    finally:
-        gc.enable()

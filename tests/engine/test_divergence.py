@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tiny_cohorts import PROTOCOLS, cohort, furthest, watched
+from tiny_cohorts import PROTOCOLS, Burden, cohort, furthest, watched
 
 from threefold.engine import Training, train
-from threefold.methods import Method, Part, hyper
+from threefold.methods import Method
 from threefold.scenarios import find
 
 SEEDS = [1, 2, 3, 4]
@@ -28,16 +28,6 @@ def test_a_diverged_replica_is_marked_and_harms_no_other(scenario, place):
     assert torch.equal(seen.outcome.initial[rest], calm.outcome.initial)
     # test sets have 18 samples and more: at most one of them is decided otherwise
     assert (seen.outcome.matrix[rest] - calm.outcome.matrix).abs().max() <= 100 / 18
-
-
-class Burden(Part):
-    """For this test: a penalty, so from the second task on; strong enough it is infinite."""
-
-    name = "burden"
-    strength: float = hyper("weight", 0.0)
-
-    def penalty(self, params, memory):
-        return self.strength * sum((p**2).sum() for p in params.values()) * 1e30
 
 
 def test_divergence_is_marked_after_the_task_it_came_with():

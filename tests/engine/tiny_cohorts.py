@@ -10,7 +10,7 @@ import torch
 from threefold.data import Dataset
 from threefold.engine import Checkpoint, Outcome, Training, train
 from threefold.engine.material import Material
-from threefold.methods import Method, Offline
+from threefold.methods import Method, Offline, Part, hyper
 from threefold.protocols import Permuted, Split
 from threefold.scenarios import find
 
@@ -34,6 +34,16 @@ def tiny_data(classes=6, side=4, seed=0):
 
 DATA = tiny_data()
 PROTOCOLS = {"split": Split(DATA, 3), "permuted": Permuted(tiny_data(classes=4), 3)}
+
+
+class Burden(Part):
+    """A penalty, so from the second task on; strong enough it is infinite."""
+
+    name = "burden"
+    strength: float = hyper("weight", 0.0)
+
+    def penalty(self, params, memory):
+        return self.strength * sum((p**2).sum() for p in params.values()) * 1e30
 
 
 @dataclass

@@ -15,7 +15,7 @@ from threefold.methods import parse, resolve
 from threefold.protocols import Protocol, Split
 from threefold.scenarios import SCENARIOS
 
-METHODS = ("none", "ewc", "si", "lwf", "dgr-distill", "icarl")
+METHODS = ("none", "ewc", "si", "lwf", "dgr-distill", "icarl", "er:use=both")
 ITERS, TASKS = 200, 3
 
 

@@ -1,6 +1,6 @@
 """Everything a task's steps draw: batches, stored samples, noise. Addressed by seed, so no replica shifts another's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map
 
 from threefold.engine.lockstep import Lockstep, kept
 from threefold.engine.schedule import schedule
-from threefold.methods.part import Batch, Noise, Samples
+from threefold.methods.part import Batch, Noise, Part, Samples
 from threefold.randomness import generator
 
 NOISE_CHUNK = 50  # steps whose noise is drawn at once; part of a draw's address, so not to be tuned
@@ -25,9 +25,13 @@ class Draws:
     def __init__(self, stack: Lockstep, steps: int) -> None:
         self.stack = stack
         replicas = range(len(stack.seeds))
+        alike = [_batches_depend_on(stack, replica) for replica in replicas]
+        first = {key: alike.index(key) for key in alike}
+        rows = [list(first).index(key) for key in alike]
         with ThreadPoolExecutor(WORKERS) as pool:  # a GPU waits for this, and permutations take one core each
-            current, further = zip(*pool.map(partial(_of_replica, stack, steps), replicas), strict=True)
-        self.current = _stacked(current, stack.device)
+            current = pool.map(partial(_current, stack, steps), first.values())
+            further = list(pool.map(partial(_further, stack, steps), replicas))
+        self.current = _stacked(list(current), stack.device, rows)
         self.samples: dict[str, Samples] = {}
         self.noise: dict[str, Noise] = {}
         for name, wish in further[0].items():
@@ -75,25 +79,47 @@ def _column(table: Tensor, step: int | Tensor) -> Tensor:
     return table[:, step] if isinstance(step, int) else table.index_select(1, step.view(1)).squeeze(1)
 
 
-@torch.no_grad()  # which each thread decides for itself
-def _of_replica(stack: Lockstep, steps: int, replica: int) -> tuple[Samples, dict[str, Samples | Noise]]:
-    setting, task, seed = stack.setting, stack.task, stack.seeds[replica]
-    tasks = stack.material.sequences[replica]
+def _batches_depend_on(stack: Lockstep, replica: int) -> Hashable:
+    """Equal for replicas with the same batches: those of a seed, unless a part adds to the task's own data."""
+    own = any(type(part).pool is not Part.pool for part in stack.methods[replica].parts)
+    return (stack.seeds[replica], replica) if own else stack.seeds[replica]
+
+
+def _memory(stack: Lockstep, replica: int) -> Mapping[str, Any]:
     memory: Mapping[str, Any] = tree_map(lambda leaf: leaf[replica], stack.memory)
-    parts = stack.methods[replica].parts
-    pools = (part.pool(tasks, task, memory[part.name]) for part in parts)
+    return memory
+
+
+@torch.no_grad()  # which each thread decides for itself
+def _current(stack: Lockstep, steps: int, replica: int) -> Samples:
+    """One replica's batches of the task's data, and of what a part adds to them."""
+    task, tasks, memory = stack.task, stack.material.sequences[replica], _memory(stack, replica)
+    pools = (part.pool(tasks, task, memory[part.name]) for part in stack.methods[replica].parts)
     pool = next((p for p in pools if p is not None), [(task, tasks[task].train)])
+    setting = stack.setting
     known = setting.outputs.scenario.task_known
-    current = schedule(pool, seed, task, steps, setting.batch, shared_equally=known)
+    return schedule(pool, stack.seeds[replica], task, steps, setting.batch, shared_equally=known)
+
+
+@torch.no_grad()
+def _further(stack: Lockstep, steps: int, replica: int) -> dict[str, Samples | Noise]:
+    """What else one replica's parts draw."""
+    memory = _memory(stack, replica)
     further: dict[str, Samples | Noise] = {}
-    for part in parts:
-        further |= stack.wishes(part, seed, memory[part.name], steps)
-    return current, further
+    for part in stack.methods[replica].parts:
+        further |= stack.wishes(part, stack.seeds[replica], memory[part.name], steps)
+    return further
 
 
-def _stacked(samples: Sequence[Any], device: torch.device) -> Samples:
-    """Replicas × steps × batch; a task that is the same for all samples stays one number."""
-    indices = torch.stack([s.indices for s in samples]).to(device)
-    if all(s.task.dim() == 0 for s in samples):
-        return Samples(indices, samples[0].task.to(device))
-    return Samples(indices, torch.stack([s.task.expand_as(s.indices) for s in samples]).to(device))
+def _stacked(samples: Sequence[Any], device: torch.device, rows: Sequence[int] = ()) -> Samples:
+    """Replicas × steps × batch; a task that is the same for all samples stays one number.
+
+    `rows`: which of the samples each replica has, if not its own.
+    """
+    found = [torch.stack([s.indices for s in samples]).to(device)]
+    if any(s.task.dim() for s in samples):
+        found.append(torch.stack([s.task.expand_as(s.indices) for s in samples]).to(device))
+    if len(rows) > len(samples):
+        which = torch.tensor(rows, device=device)
+        found = [each[which] for each in found]
+    return Samples(*found) if len(found) > 1 else Samples(found[0], samples[0].task.to(device))

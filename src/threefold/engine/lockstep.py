@@ -141,7 +141,7 @@ class Lockstep:
     def step(self, batch: Batch, drawn: dict[str, Batch | Tensor]) -> None:
         """Train every replica on its batch. No host synchronisation, no shape that depends on values."""
         assert self.optimizer is not None
-        args = (self.own, self.memory, self._numbers, batch, drawn, self.now)  # what is lent is ahead or behind
+        args = (self.own, self._read(), self._numbers, batch, drawn, self.now)  # what is lent is ahead or behind
         grads, self.loss = self.program(self.plain_gradients, *args) if self.program else self.plain_gradients(*args)
         observers = [part for part in self.parts if part.observes]
         classifier = self.params["classifier"]
@@ -150,6 +150,10 @@ class Lockstep:
         for part in observers:
             part.observe(self.memory[part.name], before, classifier, dict(zip(classifier, whole, strict=False)))
         self.now.step.add_(1)
+
+    def _read(self) -> dict[str, Memory]:
+        """What steps read of the memories."""
+        return {part.name: part.steps_read(self.memory[part.name]) for part in self._template}
 
     def plain_gradients(self, *args: Any) -> Any:
         """Every replica's gradient, and the loss without the penalties that are left to the optimiser."""
@@ -284,7 +288,10 @@ class Lockstep:
         for part in self.parts:
             if part.name not in besides:
                 memory = self.memory[part.name]
-                self.memory[part.name] = kept(memory, tree_map(apart, part.consolidate(self, memory, self.task)))
+                fresh = tree_map(apart, part.consolidate(self, memory, self.task))
+                self.memory[part.name] = {
+                    name: kept(memory[name], value) if name in memory else value for name, value in fresh.items()
+                }
 
     def keepsakes(self) -> dict[str, Tensor]:
         """What the parts want kept of the task just finished."""
@@ -316,7 +323,7 @@ class Lockstep:
 
     def tensors(self) -> list[Tensor]:
         """Every tensor that a step reads or writes, its draws aside."""
-        return tree_leaves((self.params, self.memory, self.now, self._numbers))
+        return tree_leaves((self.params, self._read(), self.now, self._numbers))
 
     def take_over(self, other: "Lockstep", which: Tensor) -> None:
         """Stand where another stack stands: each replica takes networks and memories of one of its replicas."""

@@ -13,6 +13,7 @@ from torch.func import grad
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize, pad
 from torch.nn.utils.rnn import pad_sequence
 
+from threefold.methods.herding import herd
 from threefold.methods.method import classification
 from threefold.methods.part import (
     Batch,
@@ -31,43 +32,6 @@ from threefold.protocols import Task
 from threefold.randomness import generator
 
 Selection = Literal["herding", "random"]
-FEW = 8  # herding fewer than one sample in so many multiplies the chosen alone with all others
-PRODUCTS = 1 << 30  # products of samples with each other that herding holds at once: 4 GB
-
-
-def herd(features: Tensor, real: Tensor, count: int) -> Tensor:
-    """The first `count` samples chosen by herding, for every replica (section A.4.2).
-
-    Each choice brings the mean of the chosen closest to the mean of all: p_n minimises ‖μ − (ψ(x) + Σ ψ(p_j)) / n‖.
-    With t = nμ − Σψ(p_j) that is the smallest ‖ψ(x)‖² − 2 ψ(x)·t, and ψ(x)·t changes by ψ(x)·μ − ψ(x)·ψ(p_n) from one
-    choice to the next. No sample is chosen twice.
-    """
-    samples = features.shape[1]
-    if count * FEW < samples:
-        return _herd(features, real, count, None)
-    group = max(1, PRODUCTS // samples**2)
-    groups = [slice(start, start + group) for start in range(0, len(features), group)]
-    return torch.cat([_herd(features[g], real[g], count, features[g] @ features[g].mT) for g in groups])
-
-
-def _herd(features: Tensor, real: Tensor, count: int, products: Tensor | None) -> Tensor:
-    """`products`: of all samples with each other, if so many are chosen that it pays to have them at once."""
-    features = features * real.unsqueeze(-1)
-    mean = features.sum(1) / real.sum(1, keepdim=True)
-    towards = (features @ mean.unsqueeze(-1)).squeeze(-1)
-    cost = torch.where(real, (features**2).sum(-1) - 2 * towards, torch.inf)
-    replica = torch.arange(len(features), device=features.device)
-    chosen = []
-    for _ in range(count):
-        pick = cost.argmin(1)
-        chosen.append(pick)
-        if products is None:
-            row = (features @ features[replica, pick].unsqueeze(-1)).squeeze(-1)
-        else:
-            row = products[replica, pick]
-        cost = cost - 2 * (towards - row)
-        cost[replica, pick] = torch.inf
-    return torch.stack(chosen, dim=1)
 
 
 class Exemplars(Part):
@@ -87,6 +51,12 @@ class Exemplars(Part):
     def classifies(self) -> bool:
         """Are the stored samples used to classify?"""
         return False
+
+    def steps_read(self, memory: Memory) -> Memory:
+        """Stored data reach the steps by way of draws."""
+        if not type(self).__module__.startswith("threefold."):  # an heir may do anything
+            return memory
+        return {name: value for name, value in memory.items() if name not in ("stored", "count", "means")}
 
     def features(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor:
         found = learner.features(x, task)

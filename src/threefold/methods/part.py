@@ -282,6 +282,10 @@ class Part(BaseModel):
 
     # at each step, for one network; `recall`, `penalty`, `leash` and `adjust` from the second task on
 
+    def steps_read(self, memory: Memory) -> Memory:
+        """What of its memory a step reads. The rest may change its shape, and no step has to be captured anew."""
+        return memory
+
     def gates(self, memory: Memory, task: Tensor) -> Sequence[Tensor] | None:
         """For each hidden layer a factor per unit, for samples of `task`."""
         return None

@@ -1,0 +1,79 @@
+"""Herding: which samples stand best for all (section A.4.2)."""
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FEW = {"cpu": 8, "cuda": 128}  # herding fewer than one sample in so many multiplies the chosen alone with all others
+PRODUCTS = 1 << 30  # products of samples with each other that herding holds at once: 4 GB
+
+
+def herd(features: Tensor, real: Tensor, count: int) -> Tensor:
+    """The first `count` samples chosen by herding, for every replica.
+
+    Each choice brings the mean of the chosen closest to the mean of all: p_n minimises ‖μ − (ψ(x) + Σ ψ(p_j)) / n‖.
+    With t = nμ − Σψ(p_j) that is the smallest ‖ψ(x)‖² − 2 ψ(x)·t, and ψ(x)·t changes by ψ(x)·μ − ψ(x)·ψ(p_n) from one
+    choice to the next. No sample is chosen twice.
+    """
+    features = features * real.unsqueeze(-1)
+    mean = features.sum(1) / real.sum(1, keepdim=True)
+    towards = (features @ mean.unsqueeze(-1)).squeeze(-1)
+    cost = torch.where(real, (features**2).sum(-1) - 2 * towards, torch.inf)
+    samples = features.shape[1]
+    if count * FEW[features.device.type] < samples:
+        return _by_the_chosen(features, cost, towards, count)
+    group = max(1, PRODUCTS // samples**2)
+    groups = [slice(start, start + group) for start in range(0, len(features), group)]
+    return torch.cat([_by_products(features[g] @ features[g].mT, cost[g], towards[g], count) for g in groups])
+
+
+def _by_the_chosen(features: Tensor, cost: Tensor, towards: Tensor, count: int) -> Tensor:
+    """Every choice multiplies the one that was chosen with all."""
+    replica = torch.arange(len(features), device=features.device)
+    chosen = []
+    for _ in range(count):
+        pick = cost.argmin(1)
+        chosen.append(pick)
+        row = (features @ features[replica, pick].unsqueeze(-1)).squeeze(-1)
+        cost = cost - 2 * (towards - row)
+        cost[replica, pick] = torch.inf
+    return torch.stack(chosen, dim=1)
+
+
+def _by_products(products: Tensor, cost: Tensor, towards: Tensor, count: int) -> Tensor:
+    """Every choice looks up its products with all. On a GPU that is so little that launching it would take longest."""
+    if products.device.type == "cuda" and (chosen := _at_once(products, cost, towards, count)) is not None:
+        return chosen
+    replica = torch.arange(len(products), device=products.device)
+    picks = []
+    for _ in range(count):
+        pick = cost.argmin(1)
+        picks.append(pick)
+        cost = cost - 2 * (towards - products[replica, pick])
+        cost[replica, pick] = torch.inf
+    return torch.stack(picks, dim=1)
+
+
+def _at_once(products: Tensor, cost: Tensor, towards: Tensor, count: int) -> Tensor | None:
+    """All choices by one kernel; None where that cannot be."""
+    try:
+        kernel = _kernel()
+        if products.shape[-1] > kernel.MOST:
+            return None
+        chosen: Tensor = kernel.choose(products, cost, towards, count)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a compiler that is missing or broken raises
+        reason = " ".join(str(error).split())[:200]
+        warnings.warn(f"exemplars are chosen one by one here, which takes longer ({reason})", stacklevel=2)
+        return None
+    return chosen
+
+
+def _kernel() -> Any:
+    """Triton is there where there is a GPU only."""
+    from threefold.methods import kernel
+
+    return kernel

@@ -50,9 +50,9 @@ class Captured:
     """A step is captured once and replayed: on a GPU the launches would take longer than the work.
 
     A graph works on tensors by their addresses, so it serves for as long as parameters, memory and draws stay in place:
-    for all tasks but the first, unless what steps read of a memory changes its shape. Where much is ahead, the gradient in it is
-    compiled as well. The step's number is counted on the device. On a `stream` of its own it runs beside the graphs of
-    other stacks: small networks leave some of a GPU idle.
+    for all tasks but the first, unless what steps read of a memory changes its shape. Where much is ahead, the gradient
+    in it is compiled as well. The step's number is counted on the device. On a `stream` of its own it runs beside the
+    graphs of other stacks: small networks leave some of a GPU idle.
     """
 
     def __init__(self, stack: Lockstep, stream: "torch.cuda.Stream | None" = None, worth: int | None = None) -> None:

@@ -1,5 +1,9 @@
 """Batches against pictures and targets put together by hand."""
 
+import gc
+import weakref
+from copy import copy
+
 import numpy as np
 import pytest
 import torch
@@ -74,3 +78,18 @@ def test_a_batch_may_be_as_large_as_the_smallest_task_and_no_larger():
         material("split", "class", batch=smallest + 1)
     assert f"batch is {smallest + 1}, " in str(info.value)
     assert f"{smallest} training samples" in str(info.value)
+
+
+def test_data_are_brought_once_and_go_with_their_protocol():
+    """Cohort after cohort trains on the same images; those of a protocol that is gone take no room."""
+    first, second = material("permuted", "task"), material("permuted", "class")
+    assert first.train_x is second.train_x
+    assert first.test_x is second.test_x
+    protocol = copy(PROTOCOLS["permuted"])
+    outputs = Outputs(find("task"), protocol.tasks, protocol.classes_per_task)
+    images = weakref.ref(Material(protocol, outputs, SEEDS, 16, torch.device("cpu")).train_x)
+    assert images() is not None
+    assert images() is not first.train_x
+    del protocol
+    gc.collect()
+    assert images() is None

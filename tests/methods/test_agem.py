@@ -50,7 +50,7 @@ class Small:
         net = MLP(4, 3, 6)
         self.params = initial_params(net, torch.Generator().manual_seed(0))
         outputs = outputs_of("split", "class")
-        now = Now(torch.tensor(2.0), outputs.table(2), outputs.table(1), torch.tensor(0))
+        now = Now.at(outputs, 1)
         part = AGEM(budget=10)
         self.learner = Learner({"classifier": net}, outputs, [part], {"classifier": self.params}, {"a-gem": {}}, now)
         source = torch.Generator().manual_seed(1)

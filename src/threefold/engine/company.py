@@ -78,7 +78,6 @@ class Company:
     def __init__(self, protocol: Protocol, crews: Sequence[Crew], training: Training) -> None:
         self.protocol, self.training = protocol, training
         self.device = torch.device(training.device)
-        self._material: Material | None = None
         self._lent: dict[Hashable, dict[str, Params]] = {}
         self.trained: list[Lockstep] = []
         views: dict[int, View] = {}
@@ -121,8 +120,7 @@ class Company:
     def _stack(self, crew: Crew, lr: Sequence[float] | None, lent: dict[str, Params] | None = None) -> Lockstep:
         protocol, training = self.protocol, self.training
         outputs = Outputs(crew.scenario, protocol.tasks, protocol.classes_per_task)
-        material = Material(protocol, outputs, crew.seeds, training.batch, self.device, self._material)
-        self._material = self._material or material
+        material = Material(protocol, outputs, crew.seeds, training.batch, self.device)
         inputs = material.train_x.shape[1]
         setting = Setting(outputs, inputs, training.hidden, training.batch, protocol.data.in_unit_interval)
         return Lockstep(crew.methods, crew.seeds, setting, material, lr, self.device, lent)

@@ -56,7 +56,9 @@ class Draws:
     def at(self, step: int | Tensor) -> tuple[Batch, dict[str, Batch | Tensor]]:
         """What the step works on; a step that is a tensor on the device is looked up there."""
         drawn: dict[str, Batch | Tensor] = {name: self._batch(samples, step) for name, samples in self.samples.items()}
-        drawn |= {name: _column(noise, step % NOISE_CHUNK) for name, noise in self._chunk.items()}
+        if self._chunk:
+            place = step % NOISE_CHUNK
+            drawn |= {name: _column(noise, place) for name, noise in self._chunk.items()}
         return self._batch(self.current, step), drawn
 
     def _batch(self, samples: Samples, step: int | Tensor) -> Batch:

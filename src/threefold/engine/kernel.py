@@ -13,12 +13,14 @@ WIDTH = 1024  # numbers that a program moves
 
 @triton.jit
 def _correct(taken, lr, size, root, replicas, LOG1: tl.constexpr, LOG2: tl.constexpr, MANY: tl.constexpr):
-    step = tl.load(taken).to(tl.float64) + 1  # in float32 the first steps' corrections would be off by 1e-4
+    number = tl.load(taken) + 1
+    step = number.to(tl.float64)  # in float32 the first steps' corrections would be off by 1e-4
     replica = tl.arange(0, MANY)
     real = replica < replicas
     rate = tl.load(lr + replica, mask=real)
     tl.store(size + replica, (rate / (1 - tl.exp(step * LOG1))).to(tl.float32), mask=real)
     tl.store(root, tl.sqrt(1 - tl.exp(step * LOG2)).to(tl.float32))
+    tl.store(taken, number)
 
 
 @triton.jit
@@ -47,7 +49,7 @@ def _advance(
 
 
 def correct(taken, lr, size, root, betas):
-    """Adam's bias corrections after so many steps: the next step's size for each replica, and the root's divisor."""
+    """Count a step; Adam's bias corrections for it: its size for each replica, and the root's divisor."""
     logs = [math.log(beta) for beta in betas]
     _correct[(1,)](taken, lr, size, root, len(lr), *logs, triton.next_power_of_2(len(lr)))
 

@@ -115,7 +115,7 @@ class Lockstep:
         self.optimizer = Adam(tree_leaves(self.own), lr) if lr is not None else None
         self.loss = torch.zeros(len(seeds), device=device)
         self.program: Program | None = None  # gives the gradients quicker
-        self.now = Now(*[torch.empty(0)] * 4)
+        self.now = Now(*[torch.empty(0)] * len(Now._fields))
         self.reach(0)
 
     def _place(self, tree: Any) -> Any:
@@ -131,10 +131,8 @@ class Lockstep:
 
     def reach(self, task: int) -> None:
         """Training stands at this task now."""
-        outputs = self.setting.outputs
         self.task = task
-        now = Now(torch.tensor(float(task + 1)), outputs.table(task + 1), outputs.table(task), torch.tensor(0))
-        self.now = kept(self.now, self._place(now))
+        self.now = kept(self.now, self._place(Now.at(self.setting.outputs, task)))
 
     # one step
 

@@ -1,6 +1,7 @@
 """A cohort's data on the device: one tensor of inputs, and for each replica where its tasks lie in it."""
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -9,6 +10,18 @@ from threefold.errors import ThreefoldError
 from threefold.methods.part import Batch
 from threefold.protocols import Protocol, Task
 from threefold.scenarios import Outputs
+
+_PLACES: WeakKeyDictionary[Protocol, dict[torch.device, tuple[Tensor, ...]]] = WeakKeyDictionary()
+
+
+def _brought(protocol: Protocol, device: torch.device) -> tuple[Tensor, ...]:
+    """A protocol's data on a device: brought there once, whatever cohorts use them, and for as long as it lives."""
+    places = _PLACES.setdefault(protocol, {})
+    if device not in places:
+        data = protocol.data
+        each = (protocol.inputs(data.train_x), data.train_y, protocol.inputs(data.test_x), data.test_y)
+        places[device] = tuple(tensor.to(device) for tensor in each)
+    return places[device]
 
 
 class Material:
@@ -21,9 +34,7 @@ class Material:
         seeds: Sequence[int],
         batch: int,
         device: torch.device,
-        like: "Material | None" = None,
     ) -> None:
-        """`like`: material of the same protocol that is on the device already."""
         data = protocol.data
         self.outputs, self.device = outputs, device
         self.sequences = [protocol.sequence(seed) for seed in seeds]
@@ -32,11 +43,7 @@ class Material:
             raise ThreefoldError(
                 f"batch is {batch}, but the smallest task has {smallest} training samples; at most that would be right."
             )
-        if like is None:
-            self.train_x, self.train_y = protocol.inputs(data.train_x).to(device), data.train_y.to(device)
-            self.test_x, self.test_y = protocol.inputs(data.test_x).to(device), data.test_y.to(device)
-        else:
-            self.train_x, self.train_y, self.test_x, self.test_y = like.train_x, like.train_y, like.test_x, like.test_y
+        self.train_x, self.train_y, self.test_x, self.test_y = _brought(protocol, device)
         self._units = torch.stack([self._targets(tasks, data.classes) for tasks in self.sequences]).to(device)
         maps = [[task.pixels for task in tasks] for tasks in self.sequences]
         self._pixels = (

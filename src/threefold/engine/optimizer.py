@@ -77,7 +77,6 @@ class Adam:
         for param, grad, mean, square, also in each:
             pull, path = next(iter(also.pulls), None), next(iter(also.paths), None)
             kernel.advance(param, grad, mean, square, self._size, self._root, pull, path, BETAS, EPSILON)
-        self.taken += 1
         return True
 
     def _in_turn(self, grads: Sequence[Tensor], beside: Sequence[Beside]) -> Sequence[Tensor]:

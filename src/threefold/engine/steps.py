@@ -59,7 +59,6 @@ class Captured:
         """`worth`: weights to be moved ahead from which on the gradient is compiled, if not the usual number."""
         self.stack, self.stream, self.worth = stack, stream, WORTH if worth is None else worth
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.number = torch.zeros((), dtype=torch.long, device=stack.device)
         self.draws: Draws | None = None
         self.captured: object = None  # what the graph was captured for
         self.quiet: Callable[[], None] = lambda: None
@@ -71,7 +70,7 @@ class Captured:
             self.graph, self.draws, self.captured = None, draws, wanted
             worth = ahead * self.stack.weights >= self.worth
             self.stack.program = Program() if worth and later else None
-        self.number.zero_()
+        self.stack.now.step.zero_()
         if self.stream:
             self.stream.wait_stream(torch.cuda.current_stream(self.stack.device))
 
@@ -94,5 +93,4 @@ class Captured:
 
     def _step(self) -> None:
         assert self.draws is not None
-        self.stack.step(*self.draws.at(self.number))
-        self.number += 1
+        self.stack.step(*self.draws.at(self.stack.now.step))

@@ -5,15 +5,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from threefold.errors import ThreefoldError
-from threefold.methods.part import Batch, Learner, Params, Part, Replay, Setting, only_active
+from threefold.methods.part import Batch, Learner, Params, Part, Replay, Setting, cross_entropy
 
 
 def classification(learner: Learner, x: Tensor, y: Tensor, task: Tensor, params: Params | None = None) -> Tensor:
     """Cross entropy over the active units, averaged over samples (equation 1)."""
-    return cross_entropy(only_active(learner.logits(x, task, params), learner.now.active[task]), y)
+    return cross_entropy(learner.logits(x, task, params), y, learner.now.active[task]).mean()
 
 
 def objective(
@@ -45,8 +44,8 @@ def objective(
         if replay is not None and (loss := part.replay_loss(learner, replay)) is not None
     ]
     if replayed:
-        share = 1 / learner.now.seen
-        total = share * total + (1 - share) * sum(replayed) / len(replayed)
+        past = replayed[0] if len(replayed) == 1 else torch.stack(replayed).mean()
+        total = learner.now.shares[0] * total + learner.now.shares[1] * past
     further = [
         (Part.penalty if part.leashes else type(part).penalty)(part, learner.params, learner.memory[part.name])
         for part in penalties

@@ -13,6 +13,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.functional import log_softmax
 
 from threefold.errors import ThreefoldError
 from threefold.protocols import Task
@@ -48,6 +49,14 @@ class Now(NamedTuple):
     active: Tensor  # units active for data of each task
     taught: Tensor  # units that were active before the current task: those that targets are defined over
     step: Tensor  # of the current task, counted from 0
+    shares: Tensor  # the weights of current and of replayed data: 1/K and 1 − 1/K (section 4.2)
+
+    @classmethod
+    def at(cls, outputs: Outputs, task: int) -> "Now":
+        """When this task is trained."""
+        share = 1 / (task + 1)
+        masks = outputs.table(task + 1), outputs.table(task)
+        return cls(torch.tensor(float(task + 1)), *masks, torch.tensor(0), torch.tensor([share, 1 - share]))
 
 
 class Samples(NamedTuple):
@@ -392,3 +401,12 @@ def _for_each(task: Tensor, logits: Tensor) -> Tensor:
 def only_active(values: Tensor, active: Tensor) -> Tensor:
     """Masks, not slices: −inf on inactive units keeps every shape the same for every task."""
     return torch.where(active, values, -torch.inf)
+
+
+def cross_entropy(logits: Tensor, y: Tensor, active: Tensor) -> Tensor:
+    """−log p(y) of each sample, with p over the active units (equation 1).
+
+    PyTorch's own asks each sample whether to ignore it: mapped over replicas that is a dozen kernels more.
+    """
+    log_chance = log_softmax(only_active(logits, active), -1)
+    return -log_chance.gather(-1, y.unsqueeze(-1)).squeeze(-1)

@@ -6,9 +6,22 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy, log_softmax
+from torch.nn.functional import log_softmax
 
-from threefold.methods.part import Batch, Learner, Memory, Noise, Params, Part, Replay, Samples, Setting, Stack, hyper
+from threefold.methods.part import (
+    Batch,
+    Learner,
+    Memory,
+    Noise,
+    Params,
+    Part,
+    Replay,
+    Samples,
+    Setting,
+    Stack,
+    cross_entropy,
+    hyper,
+)
 from threefold.methods.part import only_active as only
 from threefold.nets import LATENT, VAE, Decoder
 from threefold.randomness import generator
@@ -25,9 +38,9 @@ def distillation(logits: Tensor, soft: Tensor, active: Tensor, temperature: floa
     what the published LwF row was made with.
     """
     log_chance = log_softmax(only(logits, active) / temperature, -1)
-    per_class = torch.where(active, -soft * log_chance, 0)
-    per_sample = per_class.sum(-1) / (active.sum(-1) if reduction == "mean" else 1)
-    return temperature**2 * per_sample
+    per_sample = torch.where(active, soft * log_chance, 0).sum(-1)
+    weight = -(temperature**2)
+    return per_sample * (weight / active.sum(-1) if reduction == "mean" else weight)
 
 
 def copied(params: Params) -> Params:
@@ -132,9 +145,8 @@ class DGR(ForEarlierTasks):
         return self.hard(learner, memory, x, task)
 
     def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
-        logits = only(learner.logits(replay.x, replay.task), learner.now.active[replay.task])
-        losses = cross_entropy(logits.flatten(0, -2), replay.y.flatten(), reduction="none")
-        return self.mean(learner, losses.view_as(replay.task))
+        logits, active = learner.logits(replay.x, replay.task), learner.now.active[replay.task]
+        return self.mean(learner, cross_entropy(logits, replay.y, active))
 
     def side_loss(self, learner: Learner, batch: Batch, replay: Replay | None, drawn: Mapping[str, Any]) -> Tensor:
         """The generator's loss, on current data and on its own replay, weighted as the classifier's (section A.3)."""
@@ -144,9 +156,8 @@ class DGR(ForEarlierTasks):
             return loss
         noise = torch.cat([drawn["dgr noise"], drawn["dgr noise of replay"]])
         inputs = torch.cat([batch.x, replay.x]), noise
-        both: Tensor = functional_call(vae, params, inputs)
-        share = 1 / learner.now.seen
-        return share * both[: len(batch.x)].mean() + (1 - share) * both[len(batch.x) :].mean()
+        both: Tensor = functional_call(vae, params, inputs).view(2, -1)
+        return (both.mean(-1) * learner.now.shares).sum()
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
         return super().consolidate(stack, memory, task) | {"generator": copied(decoding(stack.params["generator"]))}

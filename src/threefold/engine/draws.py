@@ -1,7 +1,6 @@
 """Everything a task's steps draw: batches, stored samples, noise. Addressed by seed, so no replica shifts another's."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -11,12 +10,11 @@ from torch.utils._pytree import tree_map
 
 from threefold.engine.lockstep import Lockstep, kept
 from threefold.engine.schedule import schedule
+from threefold.engine.threads import side_by_side
 from threefold.methods.part import Batch, Noise, Part, Samples
 from threefold.randomness import generator
 
 NOISE_CHUNK = 50  # steps whose noise is drawn at once; part of a draw's address, so not to be tuned
-
-WORKERS = 8
 
 
 class Draws:
@@ -28,10 +26,9 @@ class Draws:
         alike = [_batches_depend_on(stack, replica) for replica in replicas]
         first = {key: alike.index(key) for key in alike}
         rows = [list(first).index(key) for key in alike]
-        with ThreadPoolExecutor(WORKERS) as pool:  # a GPU waits for this, and permutations take one core each
-            current = pool.map(partial(_current, stack, steps), first.values())
-            further = list(pool.map(partial(_further, stack, steps), replicas))
-        self.current = _stacked(list(current), stack.device, rows)
+        current = side_by_side(partial(_current, stack, steps), first.values())
+        further = side_by_side(partial(_further, stack, steps), replicas)
+        self.current = _stacked(current, stack.device, rows)
         self.samples: dict[str, Samples] = {}
         self.noise: dict[str, Noise] = {}
         for name, wish in further[0].items():
@@ -92,7 +89,6 @@ def _memory(stack: Lockstep, replica: int) -> Mapping[str, Any]:
     return memory
 
 
-@torch.no_grad()  # which each thread decides for itself
 def _current(stack: Lockstep, steps: int, replica: int) -> Samples:
     """One replica's batches of the task's data, and of what a part adds to them."""
     task, tasks, memory = stack.task, stack.material.sequences[replica], _memory(stack, replica)
@@ -103,7 +99,6 @@ def _current(stack: Lockstep, steps: int, replica: int) -> Samples:
     return schedule(pool, stack.seeds[replica], task, steps, setting.batch, shared_equally=known)
 
 
-@torch.no_grad()
 def _further(stack: Lockstep, steps: int, replica: int) -> dict[str, Samples | Noise]:
     """What else one replica's parts draw."""
     memory = _memory(stack, replica)

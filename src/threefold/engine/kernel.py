@@ -24,13 +24,13 @@ def _correct(taken, lr, size, root, replicas, LOG1: tl.constexpr, LOG2: tl.const
 
 
 @triton.jit
-def _advance(
-    param, grad, mean, square, strength, anchor, precision, path, size, root, numbers,
+def _move(
+    param, grad, mean, square, strength, anchor, precision, path, numbers, block, size, root,
     BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr,
     PULLED: tl.constexpr, SUMMED: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     replica = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    place = block * WIDTH + tl.arange(0, WIDTH)
     real = place < numbers
     at = replica * numbers + place
     p, g = tl.load(param + at, mask=real), tl.load(grad + at, mask=real)
@@ -48,18 +48,50 @@ def _advance(
         tl.store(path + at, tl.load(path + at, mask=real) + change * g, mask=real)
 
 
+@triton.jit(do_not_specialize=["blocks"])
+def _advance(
+    param, grad, mean, square, strength, anchor, precision, path, numbers,
+    param_, grad_, mean_, square_, strength_, anchor_, precision_, path_, numbers_,
+    blocks, size, root,
+    BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr,
+    PULLED: tl.constexpr, SUMMED: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    if block < blocks:
+        _move(
+            param, grad, mean, square, strength, anchor, precision, path, numbers, block, size, root,
+            BETA1, BETA2, EPSILON, PULLED, SUMMED, WIDTH,
+        )  # fmt: skip
+    else:
+        _move(
+            param_, grad_, mean_, square_, strength_, anchor_, precision_, path_, numbers_, block - blocks, size, root,
+            BETA1, BETA2, EPSILON, PULLED, SUMMED, WIDTH,
+        )  # fmt: skip
+
+
 def correct(taken, lr, size, root, betas):
     """Count a step; Adam's bias corrections for it: its size for each replica, and the root's divisor."""
     logs = [math.log(beta) for beta in betas]
     _correct[(1,)](taken, lr, size, root, len(lr), *logs, triton.next_power_of_2(len(lr)))
 
 
-def advance(param, grad, mean, square, size, root, pull, path, betas, epsilon):
-    """One step on a stacked tensor of weights, with a pull (strength, anchor, precision) and a path, or None."""
-    numbers = param[0].numel()
+def _given(param, grad, mean, square, pull, path):
     strength, anchor, precision = (each.contiguous() for each in pull) if pull else (param, param, param)
     summed = param if path is None else path
-    _advance[(triton.cdiv(numbers, WIDTH), len(param))](
-        param, grad.contiguous(), mean, square, strength, anchor, precision, summed, size, root, numbers,
-        *betas, epsilon, pull is not None, path is not None, WIDTH,
-    )  # fmt: skip
+    return param, grad.contiguous(), mean, square, strength, anchor, precision, summed, param[0].numel()
+
+
+def advance(moved, size, root, betas, epsilon):
+    """One step on stacked tensors of weights, each with a pull (strength, anchor, precision) and a path, or None.
+
+    Neighbours go together, as a layer's weights and its bias: a bias alone is hardly worth a launch.
+    """
+    while moved:
+        first, *moved = moved
+        pull, path = (each is not None for each in first[4:])
+        together = moved and [each is not None for each in moved[0][4:]] == [pull, path]
+        second, moved = (moved[0], moved[1:]) if together else (first, moved)
+        given = _given(*first), _given(*second)
+        blocks = [triton.cdiv(each[-1], WIDTH) for each in given]
+        grid = (blocks[0] + (blocks[1] if together else 0), len(first[0]))
+        _advance[grid](*given[0], *given[1], blocks[0], size, root, *betas, epsilon, pull, path, WIDTH)

@@ -13,6 +13,7 @@ from threefold.engine.heap import keep_freed_memory
 from threefold.engine.material import Material
 from threefold.engine.optimizer import Adam, Beside, Pull
 from threefold.engine.program import Program
+from threefold.engine.threads import side_by_side
 from threefold.methods import Method, Part
 from threefold.methods.method import objective
 from threefold.methods.part import (
@@ -101,15 +102,19 @@ class Lockstep:
         lent = lent or {}
         own = {name: net for name, net in self.nets.items() if name not in lent}
         self._beside = {part: networks.keys() - {"classifier"} for part, networks in named.items()}
-        initial = [
-            {name: initial_params(net, generator(seed, f"weights of {name}")) for name, net in own.items()}
-            for seed in seeds
-        ]
-        self.own: dict[str, Params] = self._place(stacked(initial))  # what this stack trains
+
+        def begun(seed: int) -> dict[str, Params]:
+            return {name: initial_params(net, generator(seed, f"weights of {name}")) for name, net in own.items()}
+
+        different = list(dict.fromkeys(seeds))
+        initial = dict(zip(different, side_by_side(begun, different), strict=True))
+        rows = torch.tensor([different.index(seed) for seed in seeds], device=device)
+        drawn = self._place(stacked(list(initial.values())))
+        self.own: dict[str, Params] = tree_map(lambda leaf: leaf[rows], drawn)  # what this stack trains
         self.params = self.own | dict(lent)
         memories = [
-            {part.name: part.begin(setting, seed, params["classifier"]) for part in method.parts}
-            for method, seed, params in zip(methods, seeds, initial, strict=True)
+            {part.name: part.begin(setting, seed, initial[seed]["classifier"]) for part in method.parts}
+            for method, seed in zip(methods, seeds, strict=True)
         ]
         self.memory: dict[str, Memory] = self._place(stacked(memories))
         self.optimizer = Adam(tree_leaves(self.own), lr) if lr is not None else None

@@ -74,9 +74,11 @@ class Adam:
             warnings.warn(f"no fused optimiser here, a slower one is used ({reason})", stacklevel=3)
             return False
         each = zip(self.params, grads, self.means, self.squares, beside, strict=True)
-        for param, grad, mean, square, also in each:
-            pull, path = next(iter(also.pulls), None), next(iter(also.paths), None)
-            kernel.advance(param, grad, mean, square, self._size, self._root, pull, path, BETAS, EPSILON)
+        moved = [
+            (param, grad, mean, square, next(iter(also.pulls), None), next(iter(also.paths), None))
+            for param, grad, mean, square, also in each
+        ]
+        kernel.advance(moved, self._size, self._root, BETAS, EPSILON)
         return True
 
     def _in_turn(self, grads: Sequence[Tensor], beside: Sequence[Beside]) -> Sequence[Tensor]:

@@ -1,8 +1,9 @@
 """Everything a task's steps draw: batches, stored samples, noise. Addressed by seed, so no replica shifts another's."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -20,22 +21,18 @@ NOISE_CHUNK = 50  # steps whose noise is drawn at once; part of a draw's address
 class Draws:
     """The draws of one task for all replicas, by step."""
 
-    def __init__(self, stack: Lockstep, steps: int) -> None:
+    def __init__(self, stack: Lockstep, steps: int, ahead: "Ahead | None" = None) -> None:
         self.stack = stack
-        replicas = range(len(stack.seeds))
-        alike = [_batches_depend_on(stack, replica) for replica in replicas]
-        first = {key: alike.index(key) for key in alike}
-        rows = [list(first).index(key) for key in alike]
-        current = side_by_side(partial(_current, stack, steps), first.values())
-        further = side_by_side(partial(_further, stack, steps), replicas)
-        self.current = _stacked(current, stack.device, rows)
+        drawn = ahead.take(stack) if ahead else None
+        self.current = _placed(*(drawn or _batches(stack, stack.task, steps)), stack.device)
+        further = side_by_side(partial(_further, stack, steps), range(len(stack.seeds)))
         self.samples: dict[str, Samples] = {}
         self.noise: dict[str, Noise] = {}
         for name, wish in further[0].items():
             if isinstance(wish, Noise):
                 self.noise[name] = wish
             else:
-                self.samples[name] = _stacked([draws[name] for draws in further], stack.device)
+                self.samples[name] = _placed(_stacked([draws[name] for draws in further]), None, stack.device)
         self._chunk: dict[str, Tensor] = {}
 
     def replaced_by(self, new: "Draws") -> bool:
@@ -78,10 +75,49 @@ def _column(table: Tensor, step: int | Tensor) -> Tensor:
     return table[:, step] if isinstance(step, int) else table.index_select(1, step.view(1)).squeeze(1)
 
 
-def _batches_depend_on(stack: Lockstep, replica: int) -> Hashable:
-    """Equal for replicas with the same batches: those of a seed, unless a part adds to the task's own data."""
-    own = any(type(part).pool is not Part.pool for part in stack.methods[replica].parts)
-    return (stack.seeds[replica], replica) if own else stack.seeds[replica]
+class Ahead:
+    """The batches of the next task, drawn while a GPU trains this one: it has little use for the cores."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._drawn: dict[tuple[Lockstep, int], Future[tuple[Samples, list[int]]]] = {}
+
+    def look(self, stacks: Sequence[Lockstep], task: int, steps: int) -> None:
+        """Have the batches of this task drawn, of stacks for which nothing has to be remembered first."""
+        for stack in stacks:
+            if _spares_cores(stack) and not any(_remembers(stack, part) for part in _pooling(stack)):
+                self._drawn[stack, task] = self._thread.submit(_batches, stack, task, steps)
+
+    def take(self, stack: Lockstep) -> tuple[Samples, list[int]] | None:
+        drawn = self._drawn.pop((stack, stack.task), None)
+        return drawn.result() if drawn else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+
+def _spares_cores(stack: Lockstep) -> bool:
+    return stack.device.type == "cuda"
+
+
+def _pooling(stack: Lockstep) -> list[Part]:
+    """The parts that add to a task's own data."""
+    return [part for part in stack.methods[0].parts if type(part).pool is not Part.pool]
+
+
+def _remembers(stack: Lockstep, part: Part) -> bool:
+    return bool(stack.memory[part.name]) or type(part).consolidate is not Part.consolidate
+
+
+def _batches(stack: Lockstep, task: int, steps: int) -> tuple[Samples, list[int]]:
+    """Batches that differ, and which of them each replica has: those of its seed, unless a part adds data."""
+    alike = list(range(len(stack.seeds))) if _pooling(stack) else list(stack.seeds)
+    first = {key: alike.index(key) for key in alike}
+    found = _stacked(side_by_side(partial(_current, stack, task, steps), first.values()))
+    return found, [list(first).index(key) for key in alike]
 
 
 def _memory(stack: Lockstep, replica: int) -> Mapping[str, Any]:
@@ -89,12 +125,14 @@ def _memory(stack: Lockstep, replica: int) -> Mapping[str, Any]:
     return memory
 
 
-def _current(stack: Lockstep, steps: int, replica: int) -> Samples:
+def _current(stack: Lockstep, task: int, steps: int, replica: int) -> Samples:
     """One replica's batches of the task's data, and of what a part adds to them."""
-    task, tasks, memory = stack.task, stack.material.sequences[replica], _memory(stack, replica)
-    pools = (part.pool(tasks, task, memory[part.name]) for part in stack.methods[replica].parts)
+    tasks, setting = stack.material.sequences[replica], stack.setting
+    pooling = [part.name for part in _pooling(stack)]
+    memory = _memory(stack, replica) if pooling else {}
+    parts = [part for part in stack.methods[replica].parts if part.name in pooling]
+    pools = (part.pool(tasks, task, memory[part.name]) for part in parts)
     pool = next((p for p in pools if p is not None), [(task, tasks[task].train)])
-    setting = stack.setting
     known = setting.outputs.scenario.task_known
     return schedule(pool, stack.seeds[replica], task, steps, setting.batch, shared_equally=known)
 
@@ -108,15 +146,18 @@ def _further(stack: Lockstep, steps: int, replica: int) -> dict[str, Samples | N
     return further
 
 
-def _stacked(samples: Sequence[Any], device: torch.device, rows: Sequence[int] = ()) -> Samples:
-    """Replicas × steps × batch; a task that is the same for all samples stays one number.
+def _stacked(samples: Sequence[Any]) -> Samples:
+    """Replicas × steps × batch; a task that is the same for all samples stays one number."""
+    indices = torch.stack([s.indices for s in samples])
+    if all(s.task.dim() == 0 for s in samples):
+        return Samples(indices, samples[0].task)
+    return Samples(indices, torch.stack([s.task.expand_as(s.indices) for s in samples]))
 
-    `rows`: which of the samples each replica has, if not its own.
-    """
-    found = [torch.stack([s.indices for s in samples]).to(device)]
-    if any(s.task.dim() for s in samples):
-        found.append(torch.stack([s.task.expand_as(s.indices) for s in samples]).to(device))
-    if len(rows) > len(samples):
-        which = torch.tensor(rows, device=device)
-        found = [each[which] for each in found]
-    return Samples(*found) if len(found) > 1 else Samples(found[0], samples[0].task.to(device))
+
+def _placed(samples: Samples, rows: Sequence[int] | None, device: torch.device) -> Samples:
+    """On the device, one row for each replica; `rows`: which it has, if not its own."""
+    indices, task = (each.to(device) for each in samples)
+    if rows is None or len(rows) == len(indices):
+        return Samples(indices, task)
+    which = torch.tensor(rows, device=device)
+    return Samples(indices[which], task[which] if task.dim() else task)

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map_only
 
 from threefold.engine.checkpoint import Checkpoint
 from threefold.engine.company import Company, Crew, View
-from threefold.engine.draws import Draws
+from threefold.engine.draws import Ahead, Draws
 from threefold.engine.evaluate import accuracies
 from threefold.engine.lockstep import Lockstep
 from threefold.engine.saver import Saver
@@ -91,7 +91,7 @@ def train_together(
     `steps`: how a stack's steps are taken, if not in the quickest way.
     """
     device = torch.device(training.device)
-    with torch.no_grad(), precise(training.precision), Saver(checkpoint, device) as saver:
+    with torch.no_grad(), precise(training.precision), Saver(checkpoint, device) as saver, Ahead() as ahead:
         company = Company(protocol, crews, training)
 
         def taken_by(stack: Lockstep) -> Steps:
@@ -114,7 +114,7 @@ def train_together(
         for task in range(finished, protocol.tasks):
             company.reach(task)
             with _timed(seconds, "train"):
-                _train_task(company, stacks, takers, task, outcomes, report)
+                _train_task(company, stacks, takers, task, outcomes, report, ahead)
                 _wait(device)
                 if task == 0:
                     company.grow(stacks)
@@ -144,12 +144,15 @@ def _train_task(
     task: int,
     outcomes: Sequence[Outcome],
     report: Callable[[Progress], None],
+    ahead: Ahead,
 ) -> None:
     tasks, iters = company.protocol.tasks, company.training.iters
     alone = task and len(outcomes) == 1  # an average over several methods or scenarios would mean nothing
     accuracy = outcomes[0].matrix[:, task - 1, :task].mean().item() if alone else None
     for stack, taker in zip(stacks, takers, strict=True):
-        taker.begin(Draws(stack, iters), (tasks - task) * iters)
+        taker.begin(Draws(stack, iters, ahead), (tasks - task) * iters)
+    if task + 1 < tasks:
+        ahead.look(company.trained, task + 1, iters)
     for step in range(iters):
         for taker in takers:
             taker.take(step)

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call
 
-from threefold.nets import MLP, initial_params
+from threefold.errors import ThreefoldError
+from threefold.nets import MLP, Layer, initial_params
 
 INPUTS, HIDDEN, UNITS = 9, 7, 5
 CLOSE = 1e-6  # float32 against float64, sums of ten products below 1
@@ -130,3 +132,50 @@ def test_initial_params_come_from_the_generator_alone():
     for name in first:
         assert torch.equal(first[name], again[name])
         assert not torch.equal(first[name], other[name])
+
+
+# networks of users: PyTorch's own layers
+
+
+class Probe(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv1d(2, 6, 3), nn.GroupNorm(2, 6), nn.Flatten(), nn.Linear(18, 4), nn.LayerNorm(4)
+        )
+        self.head = Layer(4, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+def test_pytorchs_own_layers_begin_in_the_same_range_and_from_the_generator_alone():
+    with torch.device("meta"):
+        net = Probe()
+    params, again, other = (initial_params(net, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    assert {name: p.shape for name, p in params.items()} == {name: p.shape for name, p in net.named_parameters()}
+    assert all(torch.equal(p, again[name]) for name, p in params.items())
+    for name, fan_in in {"body.0": 6, "body.3": 18, "head": 4}.items():
+        for p in (p for path, p in params.items() if path.startswith(f"{name}.")):
+            assert 0.3 * fan_in**-0.5 < p.abs().max() <= fan_in**-0.5
+    assert not torch.equal(params["body.3.weight"], other["body.3.weight"])
+    for name in ("body.1", "body.4"):
+        assert torch.equal(params[f"{name}.weight"], torch.ones_like(params[f"{name}.weight"]))
+        assert torch.equal(params[f"{name}.bias"], torch.zeros_like(params[f"{name}.bias"]))
+    assert functional_call(net, params, (torch.rand(5, 2, 5),)).shape == (5, 3)
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+
+def test_a_parameter_without_a_range_is_refused_by_name():
+    with pytest.raises(ThreefoldError, match=r"^0\.scale of Sequential belongs to Scaled, .* right would be"):
+        initial_params(nn.Sequential(Scaled()), torch.Generator())
+
+
+def test_buffers_are_refused_by_name():
+    with pytest.raises(ThreefoldError, match=r"^Sequential has a buffer, 1\.running_mean, .* LayerNorm"):
+        initial_params(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), torch.Generator())

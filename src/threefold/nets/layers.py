@@ -8,7 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from threefold.errors import ThreefoldError
+
 GateOn = Literal["activation", "input"]
+NORMALISATIONS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
 class Shift(nn.Module):
@@ -60,12 +63,31 @@ class Hidden(nn.Module):
 
 
 def initial_params(net: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
-    """Initial parameters: uniform in ±1/√fan_in, weights and biases alike."""
-    params = {}
-    for path, layer in net.named_modules():
-        if isinstance(layer, Layer):
-            bound = layer.weighted.in_features**-0.5
-            for name, parameter in layer.named_parameters():
-                uniform = torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator)
-                params[f"{path}.{name}" if path else name] = uniform
+    """Initial parameters: uniform in ±1/√fan_in, weights and biases alike; normalisations begin with 1 and 0.
+
+    Drawn from the generator, layer by layer, whatever a module would draw for itself.
+    """
+    buffer = next((name for name, _ in net.named_buffers()), None)
+    if buffer:
+        raise ThreefoldError(
+            f"{type(net).__name__} has a buffer, {buffer}, and a stack of networks has parameters only; right would be"
+            " a network without, such as one with LayerNorm instead of BatchNorm."
+        )
+    params: dict[str, Tensor] = {}
+    for path, module in net.named_modules():
+        parameters = dict(module.named_parameters(path, recurse=isinstance(module, Layer)))
+        if parameters.keys() <= params.keys():  # those of a layer are drawn together
+            continue
+        weight = module.weighted.weight if isinstance(module, Layer) else getattr(module, "weight", None)
+        for name, parameter in parameters.items():
+            if isinstance(module, NORMALISATIONS):
+                params[name] = torch.full(parameter.shape, float(name.endswith("weight")))
+            elif isinstance(weight, Tensor) and weight.dim() > 1:
+                bound = weight[0].numel() ** -0.5
+                params[name] = torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator)
+            else:
+                raise ThreefoldError(
+                    f"{name} of {type(net).__name__} belongs to {type(module).__name__}, which has no weights to take"
+                    " its range from; right would be a parameter of a linear, convolutional or normalisation layer."
+                )
     return params

@@ -29,21 +29,29 @@ class Program:
         if self.broken:
             return function(*trees)
         leaves, spec = tree_flatten(trees)
-        try:
-            compiled = self._compile(function, leaves, spec) if self._compiled is None else self._compiled
-            result = compiled(*[leaves[place] for place in self._used])
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # whatever a compiler that is missing or broken raises
-            if self._compiled is not None:
+        if self._compiled is None:
+            try:
+                result = self._first(function, leaves, spec)
+            except torch.OutOfMemoryError:
                 raise
-            reason = " ".join(str(error).split())[:200]
-            warnings.warn(f"steps are not compiled here, so they take longer ({reason})", stacklevel=2)
-            self.broken = True
-            return function(*trees)
-        self._compiled = compiled
+            except Exception as error:  # whatever a compiler that is missing or broken raises
+                reason = " ".join(str(error).split())[:200]
+                warnings.warn(f"steps are not compiled here, so they take longer ({reason})", stacklevel=2)
+                self.broken = True
+                return function(*trees)
+        else:
+            result = self._compiled(*[leaves[place] for place in self._used])
         assert self._result is not None
         return tree_unflatten(result, self._result)
+
+    def _first(self, function: Callable[..., Any], leaves: list[Tensor], spec: TreeSpec) -> list[Tensor]:
+        """The first call, which compiles. How the compiler goes about it is its own business: it warns of that, too."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"torch\._inductor")
+            compiled = self._compile(function, leaves, spec)
+            result = compiled(*[leaves[place] for place in self._used])
+        self._compiled = compiled
+        return result
 
     def _compile(
         self, function: Callable[..., Any], leaves: list[Tensor], spec: TreeSpec

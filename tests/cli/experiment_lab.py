@@ -50,8 +50,9 @@ scenarios = ["class"]
 [[methods]]
 method = "xdg"
 """
-COHORTS = 3 + 3 + 6 + 3 + 1 + 1  # the three strengths of ewc are one stack, the two reductions of lwf are not
-RUNS = 2 * (COHORTS + 6)
+STACKS = 3 + 3 + 6 + 3 + 1 + 1  # the three strengths of ewc are one stack, the two reductions of lwf are not
+COHORTS = STACKS - 4  # none, ewc and lwf in Task-IL and Class-IL
+RUNS = 2 * (STACKS + 6)
 PATIENCE = 90.0
 
 

@@ -283,7 +283,7 @@ def test_status_shows_what_a_live_process_trains(lab: Path, cli: Cli) -> None:
         said = {"cohort": "x ×2", "step": 9, "steps": 18, "task": 1, "tasks": 3, "machine": "m", "process": 7}
         (lab / "b.db.checkpoints" / name).write_text(json.dumps(said))  # as if it had had the time to say so
         lines = cli("status", "--store", "b.db").out.splitlines()
-        assert lines[0].startswith("tiny: 4 of 18 runs done, 14 left")
+        assert lines[0].startswith("tiny: 6 of 18 runs done, 12 left")
         assert lines[1:] == ["running: x ×2, task 2 of 3, 50% (process 7 on m)"]
         command.kill()
     assert len(locks(lab / "b.db")) == 1, "the file outlives the lock"

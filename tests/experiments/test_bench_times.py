@@ -189,7 +189,7 @@ def test_cells_together_are_compared_with_each_alone(monkeypatch: pytest.MonkeyP
         f"{method}, {scenario}"
         for method in ("dgr", "dgr-distill")
         for scenario in ("Task-IL", "Domain-IL", "Class-IL")
-    ]
+    ] + ["ewc, Task-IL", "ewc, Class-IL"]
     assert all(compared.ways == "together / alone" and compared.identical for compared in found)
     assert all(compared.difference == compared.sem == 0 for compared in found)
 

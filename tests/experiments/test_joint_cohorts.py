@@ -100,12 +100,28 @@ def one_generator(protocol: str, *where: str) -> frozenset[tuple[str, ...]]:
     return frozenset((protocol, place, method) for place in where for method in ("dgr", "dgr-distill"))
 
 
+MASKED = ("none", "offline", "ewc", "online-ewc", "si", "lwf")  # their scenarios differ in masks at most
+
+
+def one_stack(protocol: str, *method: str) -> frozenset[tuple[str, ...]]:
+    return frozenset((protocol, place, *method) for place in ("output", "class"))
+
+
 @pytest.mark.parametrize(("name", "protocol"), [("table4", "split"), ("table5", "permuted")])
 def test_the_generative_cells_of_a_table_are_one_cohort(
     name: str, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_mnist(monkeypatch)
-    assert joined(name) == Counter([one_generator(protocol, "output", "domain", "class")])
+    wanted = [one_generator(protocol, "output", "domain", "class")]
+    wanted += [one_stack(protocol, method) for method in MASKED]
+    assert joined(name) == Counter(wanted)
+
+
+@pytest.mark.parametrize("name", ["table4", "table5"])
+def test_large_networks_in_several_scenarios_are_not_one_stack(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_mnist(monkeypatch)
+    monkeypatch.setattr(import_module("threefold.experiments.cohort"), "SMALL", 1000)
+    assert len(joined(name)) == 1  # DGR's cells have one generator all the same
 
 
 def test_gated_or_not_in_table_b1(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +136,9 @@ def test_stored_data_of_figure_c1_by_what_they_are_trained_as(monkeypatch: pytes
     for protocol in ("split", "permuted"):
         for place in ("output", "domain", "class"):
             wanted.append(frozenset((protocol, place, "er", use) for use in ("training", "both")))
-            wanted.append(frozenset([(protocol, place, "none"), (protocol, place, "er", "execution")]))
+        wanted.append(frozenset([(protocol, "domain", "none"), (protocol, "domain", "er", "execution")]))
+        wanted.append(one_stack(protocol, "none") | one_stack(protocol, "er", "execution"))
+        wanted += [one_stack(protocol, method) for method in MASKED[1:]]
     assert joined("figureC1") == Counter(wanted)
 
 

@@ -50,7 +50,7 @@ class Small:
         net = MLP(4, 3, 6)
         self.params = initial_params(net, torch.Generator().manual_seed(0))
         outputs = outputs_of("split", "class")
-        now = Now.at(outputs, 1)
+        now = Now.at(1, outputs.table(2), outputs.table(1))
         part = AGEM(budget=10)
         self.learner = Learner({"classifier": net}, outputs, [part], {"classifier": self.params}, {"a-gem": {}}, now)
         source = torch.Generator().manual_seed(1)

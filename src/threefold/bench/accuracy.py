@@ -77,8 +77,11 @@ def compare(
         yield Compared.of("captured / one by one", name, captured, eager)
         yield Compared.of("tf32 / fp32", name, tf32, captured)
         yield Compared.of("compiled / captured", name, compiled, tf32)
-    cells = [(name, scenario) for name in ("dgr", "dgr-distill") for scenario in SCENARIOS]
     precision = "tf32" if on_gpu else "fp32"
-    for (name, scenario), together in zip(cells, trained(cells, precision), strict=True):
-        (apart,) = trained([(name, scenario)], precision)
-        yield Compared.of("together / alone", f"{name}, {SCENARIOS[scenario].title}", together, apart)
+    for cells in (
+        [(name, scenario) for name in ("dgr", "dgr-distill") for scenario in SCENARIOS],  # one generator
+        [("ewc", "task"), ("ewc", "class")],  # one stack
+    ):
+        for (name, scenario), together in zip(cells, trained(cells, precision), strict=True):
+            (apart,) = trained([(name, scenario)], precision)
+            yield Compared.of("together / alone", f"{name}, {SCENARIOS[scenario].title}", together, apart)

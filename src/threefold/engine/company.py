@@ -25,6 +25,13 @@ class Crew:
     seeds: Sequence[int]
     lr: Sequence[float]
 
+    def alike(self) -> Hashable:
+        """Equal for crews that are trained as one stack: of one code, in scenarios that differ in masks at most."""
+        methods = [network.method for network in self.trained()]
+        in_masks = all(method.scenario_in_masks() for method in methods)
+        own = tuple((part, repr(fields)) for part, fields in code(methods[0]))
+        return self.scenario.own_units if in_masks else self.scenario, own
+
     def networks(self) -> "list[Network]":
         return self._each(self.methods)
 
@@ -35,7 +42,8 @@ class Crew:
         return self._each(methods if same else self.methods)
 
     def _each(self, methods: Sequence[Method]) -> "list[Network]":
-        return [Network(m, seed, lr) for m, seed, lr in zip(methods, self.seeds, self.lr, strict=True)]
+        each = zip(methods, self.seeds, self.lr, strict=True)
+        return [Network(method, self.scenario, seed, lr) for method, seed, lr in each]
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,7 @@ class Network:
     """What a network depends on."""
 
     method: Method = field(compare=False)
+    scenario: Scenario
     seed: int
     lr: float
     parts: tuple[Hashable, ...] = field(init=False)
@@ -80,6 +89,7 @@ class Company:
         self.device = torch.device(training.device)
         self._lent: dict[Hashable, dict[str, Params]] = {}
         self.trained: list[Lockstep] = []
+        self._networks: dict[Lockstep, list[Network]] = {}
         views: dict[int, View] = {}
         for group in _trained_alike(crews):
             views |= self._views({number: crews[number] for number in group})
@@ -92,44 +102,45 @@ class Company:
         every = list(dict.fromkeys(network for each in alike.values() for network in each))
         if len(crews) == 1 and sum(map(len, alike.values())) == len(every):
             alike, (every,) = own, own.values()
-        scenario = next(iter(crews.values())).scenario
-        methods, seeds, lr = [n.method for n in every], [n.seed for n in every], [n.lr for n in every]
-        stack = self._trained(Crew(scenario, methods, seeds, lr))
+        stack = self._trained(every)
         self.trained.append(stack)
+        self._networks[stack] = every
         places = {network: place for place, network in enumerate(every)}
         views = {}
-        for number, crew in crews.items():
+        for number in crews:
             which = torch.tensor([places[network] for network in alike[number]], device=self.device)
             if own[number] == every:
                 views[number] = View(stack, None, which)
             else:
-                views[number] = View(self._stack(crew, None), stack, which)
+                views[number] = View(self._stack(own[number], False), stack, which)
         return views
 
-    def _trained(self, crew: Crew) -> Lockstep:
+    def _trained(self, networks: "Sequence[Network]") -> Lockstep:
         """A stack to be trained. Networks beside its classifiers that another stack trains are lent by that."""
         lent: dict[str, Params] = {}
-        keys = _lending(crew)
+        keys = _lending(networks)
         for key in keys.values():
             lent |= self._lent.get(key, {})
-        stack = self._stack(crew, crew.lr, lent)
+        stack = self._stack(networks, True, lent)
         for part, key in keys.items():
             self._lent.setdefault(key, stack.beside(part))
         return stack
 
-    def _stack(self, crew: Crew, lr: Sequence[float] | None, lent: dict[str, Params] | None = None) -> Lockstep:
+    def _stack(self, networks: "Sequence[Network]", trained: bool, lent: dict[str, Params] | None = None) -> Lockstep:
         protocol, training = self.protocol, self.training
-        outputs = Outputs(crew.scenario, protocol.tasks, protocol.classes_per_task)
-        material = Material(protocol, outputs, crew.seeds, training.batch, self.device)
+        outputs = [Outputs(n.scenario, protocol.tasks, protocol.classes_per_task) for n in networks]
+        methods, seeds, lr = [n.method for n in networks], [n.seed for n in networks], [n.lr for n in networks]
+        material = Material(protocol, outputs[0], seeds, training.batch, self.device)
         inputs = material.train_x.shape[1]
-        setting = Setting(outputs, inputs, training.hidden, training.batch, protocol.data.in_unit_interval)
-        return Lockstep(crew.methods, crew.seeds, setting, material, lr, self.device, lent)
+        setting = Setting(outputs[0], inputs, training.hidden, training.batch, protocol.data.in_unit_interval)
+        return Lockstep(methods, seeds, setting, material, lr if trained else None, self.device, lent, outputs)
 
     def seedlings(self) -> list[Lockstep]:
         """For each stack that is trained, the one to learn the first task: it has no two networks that learn it alike.
 
         A penalty has nothing to protect yet, and nothing is stored: a whole grid of strengths or budgets is one network
-        for each seed. Where there is nothing to gain, it is the stack itself.
+        for each seed. Units of one task alone are active, so scenarios that differ in masks do not differ yet. Where
+        there is nothing to gain, it is the stack itself.
         """
         found = []
         for stack in self.trained:
@@ -140,11 +151,8 @@ class Company:
             if len(first) == len(alike) or stack.params.keys() != stack.own.keys():
                 found.append(stack)
                 continue
-            assert stack.optimizer is not None
-            methods = [stack.methods[place] for place in first.values()]
-            seeds = [stack.seeds[place] for place in first.values()]
-            lr = [stack.optimizer.lr[place] for place in first.values()]
-            found.append(self._stack(Crew(stack.setting.outputs.scenario, methods, seeds, lr), lr))
+            networks = self._networks[stack]
+            found.append(self._stack([networks[place] for place in first.values()], True))
         return found
 
     def grow(self, seedlings: Sequence[Lockstep]) -> None:
@@ -183,21 +191,17 @@ def _alike_at_first(stack: Lockstep) -> list[Hashable]:
     return [(tuple(map(first_task, method.parts)), seed, lr) for method, seed, lr in each]
 
 
-def _lending(crew: Crew) -> dict[str, Hashable]:
+def _lending(networks: Sequence[Network]) -> dict[str, Hashable]:
     """By part: equal for stacks whose networks beside the classifier learn the same, replica by replica."""
-    each = [method.networks_depend_on() for method in crew.methods]
+    each = [network.method.networks_depend_on() for network in networks]
     known = [part for part in each[0] if all(part in keys for keys in each)]
-    return {part: (tuple(keys[part] for keys in each), tuple(crew.seeds), tuple(crew.lr)) for part in known}
+    draws = tuple((network.seed, network.lr) for network in networks)
+    return {part: (tuple(keys[part] for keys in each), draws) for part in known}
 
 
 def _trained_alike(crews: Sequence[Crew]) -> list[list[int]]:
-    """The numbers of the crews, grouped by the code that trains them."""
-    groups: list[tuple[object, list[int]]] = []
+    """The numbers of the crews, grouped by the stack that trains them."""
+    groups: dict[Hashable, list[int]] = {}
     for number, crew in enumerate(crews):
-        wanted = (crew.scenario, code(crew.trained()[0].method))
-        found = next((group for key, group in groups if key == wanted), None)
-        if found is None:
-            groups.append((wanted, [number]))
-        else:
-            found.append(number)
-    return [group for _, group in groups]
+        groups.setdefault(crew.alike(), []).append(number)
+    return list(groups.values())

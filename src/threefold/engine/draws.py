@@ -133,7 +133,7 @@ def _current(stack: Lockstep, task: int, steps: int, replica: int) -> Samples:
     parts = [part for part in stack.methods[replica].parts if part.name in pooling]
     pools = (part.pool(tasks, task, memory[part.name]) for part in parts)
     pool = next((p for p in pools if p is not None), [(task, tasks[task].train)])
-    known = setting.outputs.scenario.task_known
+    known = stack.outputs[replica].scenario.task_known
     return schedule(pool, stack.seeds[replica], task, steps, setting.batch, shared_equally=known)
 
 

@@ -30,7 +30,9 @@ from threefold.methods.part import (
 )
 from threefold.nets import MLP, initial_params
 from threefold.randomness import generator
+from threefold.scenarios import Outputs
 
+MASKS: Any = Now(*(0 if name in ("active", "taught") else None for name in Now._fields))  # type: ignore[arg-type]
 PIECE = 1 << 27  # inputs gathered at once outside training: half a gigabyte
 IN_CACHE = 1 << 21  # the same on a CPU, where what leaves the cache is slow
 
@@ -60,7 +62,7 @@ def kept(old: Any, new: Any) -> Any:
     return old
 
 
-def code(method: Method) -> list[object]:
+def code(method: Method) -> list[tuple[type[Part], dict[str, Any]]]:
     """What must be the same for all replicas of a cohort: everything but numbers."""
     return [(type(part), part.model_dump(exclude=set(part.per_replica()))) for part in method.parts]
 
@@ -77,11 +79,17 @@ class Lockstep:
         lr: Sequence[float] | None,
         device: torch.device,
         lent: Mapping[str, Params] | None = None,
+        outputs: Sequence[Outputs] = (),
     ) -> None:
-        """`lr`: None for networks that are judged and never trained; `lent`: networks that another stack trains."""
+        """`lr`: None for networks that are judged and never trained; `lent`: networks that another stack trains.
+
+        `outputs`: of each replica, where scenarios differ in their masks only; else all have the setting's.
+        """
         if device.type == "cpu":
             keep_freed_memory()
         self.seeds, self.setting, self.material, self.device = seeds, setting, material, device
+        self.outputs = outputs or [setting.outputs] * len(seeds)
+        self._now_dims: Any = MASKS if len(set(self.outputs)) > 1 else None
         self._template = methods[0].parts  # what is the same for all replicas
         self.methods = methods  # each replica's own, its hyperparameters plain numbers
         if any(code(method) != code(methods[0]) for method in methods):
@@ -137,7 +145,13 @@ class Lockstep:
     def reach(self, task: int) -> None:
         """Training stands at this task now."""
         self.task = task
-        self.now = kept(self.now, self._place(Now.at(self.setting.outputs, task)))
+        self.now = kept(self.now, self._place(Now.at(task, self._masks(task + 1), self._masks(task))))
+
+    def _masks(self, seen: int) -> Tensor:
+        """Which units are active for data of each task; where scenarios differ, for each replica."""
+        if self._now_dims is None:
+            return self.outputs[0].table(seen)
+        return torch.stack([outputs.table(seen) for outputs in self.outputs])
 
     # one step
 
@@ -160,7 +174,7 @@ class Lockstep:
 
     def plain_gradients(self, *args: Any) -> Any:
         """Every replica's gradient, and the loss without the penalties that are left to the optimiser."""
-        return vmap(self._gradients, in_dims=(0, 0, 0, 0, 0, None))(*args)
+        return vmap(self._gradients, in_dims=(0, 0, 0, 0, 0, self._now_dims))(*args)
 
     def _leashed(self) -> list[int]:
         """The parts whose penalty is left to the optimiser, by place. An adjusted gradient must be whole before."""
@@ -243,7 +257,7 @@ class Lockstep:
         ) -> Any:
             return function(self._learner(self._bind(numbers), params, memory, now), *args)
 
-        return vmap(one, in_dims=(0, 0, 0, None, 0))(self.params, self.memory, self._numbers, self.now, args)
+        return vmap(one, in_dims=(0, 0, 0, self._now_dims, 0))(self.params, self.memory, self._numbers, self.now, args)
 
     def predict(self, x: Tensor, task: Tensor, active: Tensor) -> Tensor:
         """The winning output unit for each sample of `task`, among the active ones."""

@@ -1,7 +1,8 @@
 """Runs are trained in cohorts: those that differ in seeds and numbers only are one stack.
 
 Runs that have in common what is trained (DGR's generator; the networks of stored data that are used in training alone
-or in execution too) are one cohort of several stacks.
+or in execution too) are one cohort of several stacks. So are small networks in scenarios that differ in masks at most:
+they learn the first task once for all of them, and the others as one stack.
 """
 
 import json
@@ -18,6 +19,7 @@ from threefold.experiments.cell import Cell
 from threefold.results import run_key
 
 SHARE_OF_MEMORY = 0.7  # of what is free: evaluation and consolidation need some, too
+SMALL = 5 * 10**7  # weights: stacks that are larger do not gain from being one
 COPIES = 12  # of the parameters: themselves, gradient, Adam's two, a method's memory, all that on its way to disk
 
 
@@ -177,16 +179,15 @@ def _shape(cell: Cell) -> str:
 
 def _in_common(stack: Sequence[Run]) -> Hashable:
     """What of a stack's training it may have in common with others: networks, or networks beside them."""
-    cell = stack[0].cell
-    networks = list(dict.fromkeys(crew_of(stack).trained()))
+    cell, crew = stack[0].cell, crew_of(stack)
+    networks = list(dict.fromkeys(crew.trained()))
     beside = [tuple(network.method.networks_depend_on().values()) for network in networks]
     if all(beside):
         each = [(network.seed, network.lr, keys) for network, keys in zip(networks, beside, strict=True)]
         return cell.protocol, cell.training, tuple(each)
-    parts = networks[0].method.parts
-    code = [(type(part), part.model_dump_json(exclude=set(part.per_replica()))) for part in parts]
     seeds = frozenset((network.seed, network.lr) for network in networks)
-    return cell.protocol, cell.training, cell.scenario, tuple(code), seeds
+    alone = None if 2 * len(networks) * cell.numbers <= SMALL else cell.scenario
+    return cell.protocol, cell.training, crew.alike(), alone, seeds
 
 
 def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:

@@ -13,5 +13,9 @@ class Offline(Part):
 
     name = "offline"
 
+    @property
+    def scenario_in_masks(self) -> bool:
+        return True
+
     def pool(self, tasks: Sequence[Task], task: int, memory: Memory) -> list[tuple[int, Tensor]]:
         return [(earlier, tasks[earlier].train) for earlier in range(task + 1)]

@@ -93,6 +93,10 @@ class Method:
         """The method that trains the same networks, without what counts at test time only."""
         return Method(*(part for each in self.parts if (part := each.trained_as()) is not None))
 
+    def scenario_in_masks(self) -> bool:
+        """Do its parts meet the scenario in the masks of `Now` only? One from elsewhere may do anything."""
+        return all(part.scenario_in_masks and type(part).__module__.startswith("threefold.") for part in self.parts)
+
     def networks_depend_on(self) -> dict[str, Hashable]:
         """On what the networks beside the classifier depend, by part; those that are like no other's are left out."""
         keys = {part.name: part.networks_depend_on() for part in self.parts}

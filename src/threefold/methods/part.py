@@ -43,7 +43,7 @@ class Replay(NamedTuple):
 
 
 class Now(NamedTuple):
-    """Where training stands; the same for all replicas. Rows of the masks are tasks, columns output units."""
+    """Where training stands. Rows of the masks are tasks, columns output units."""
 
     seen: Tensor  # how many tasks have been seen, the current one included (the paper's K)
     active: Tensor  # units active for data of each task
@@ -52,11 +52,10 @@ class Now(NamedTuple):
     shares: Tensor  # the weights of current and of replayed data: 1/K and 1 − 1/K (section 4.2)
 
     @classmethod
-    def at(cls, outputs: Outputs, task: int) -> "Now":
+    def at(cls, task: int, active: Tensor, taught: Tensor) -> "Now":
         """When this task is trained."""
         share = 1 / (task + 1)
-        masks = outputs.table(task + 1), outputs.table(task)
-        return cls(torch.tensor(float(task + 1)), *masks, torch.tensor(0), torch.tensor([share, 1 - share]))
+        return cls(torch.tensor(float(task + 1)), active, taught, torch.tensor(0), torch.tensor([share, 1 - share]))
 
 
 class Samples(NamedTuple):
@@ -361,6 +360,11 @@ class Part(BaseModel):
         None: they are like no other's.
         """
         return None
+
+    @property
+    def scenario_in_masks(self) -> bool:
+        """Does it meet the scenario in the masks of `learner.now` only, if at all? Then scenarios may share a stack."""
+        return False
 
     @property
     def leashes(self) -> bool:

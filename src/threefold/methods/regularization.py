@@ -17,6 +17,10 @@ class EWC(Part):
         "training samples used for the Fisher information; all of a task's if not given", per_replica=False, ge=1
     )
 
+    @property
+    def scenario_in_masks(self) -> bool:
+        return True
+
     def leash(self, memory: Memory) -> Leash:
         """λ/2 Σ_k Σ_i F_i^(k) (θ_i − θ̂_i^(k))² (equation 4), up to a constant that has no gradient."""
         return Leash(self.strength, memory["anchor"], memory["precision"])
@@ -70,6 +74,10 @@ class SI(Part):
     name = "si"
     strength: float = hyper("weight of the penalty, c", later=True, ge=0)
     damping: float = hyper("dampening term ξ", 0.1, later=True, gt=0)
+
+    @property
+    def scenario_in_masks(self) -> bool:
+        return True
 
     def begin(self, setting: Setting, seed: int, params: Params) -> Memory:
         nothing = {n: torch.zeros_like(p) for n, p in params.items()}

@@ -98,6 +98,10 @@ class LwF(ForEarlierTasks):
     temperature: float = hyper("temperature T of the softmax in distillation", 2.0, later=True, gt=0)
     reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum")
 
+    @property
+    def scenario_in_masks(self) -> bool:
+        return self.replayed_for == "one"  # else where the task is known, there are several rows for each sample
+
     def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay:
         task = self.tasks(learner, len(batch.y))
         return Replay(batch.x, self.soft(learner, learner.memory[self.name], batch.x, task, self.temperature), task)

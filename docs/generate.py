@@ -57,8 +57,8 @@ SAID = {  # a statement of the paper does not hold: by its title
     ),
     "50,000 samples of permuted MNIST": (
         "Open. Three of the four ways stay below. Stored data that are used in training alone draw level with"
-        " DGR+distill by the text's sum over classes; the published 96.38 takes the mean (above), and they would be"
-        " ahead of it. The paper's figure has no numbers to compare with."
+        " DGR+distill by the text's sum over classes. The published 96.38 takes the mean (above): they would be ahead"
+        " of that, and those used in both draw level with it. The paper's figure has no numbers to compare with."
     ),
 }
 

@@ -3,6 +3,8 @@
 import gc
 import weakref
 from copy import copy
+from importlib import import_module
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from threefold.engine.material import Material
 from threefold.errors import ThreefoldError
 from threefold.scenarios import Outputs, find
 
+module = import_module("threefold.engine.material")
 SEEDS = [3, 1, 8]
 
 
@@ -93,3 +96,15 @@ def test_data_are_brought_once_and_go_with_their_protocol():
     del protocol
     gc.collect()
     assert images() is None
+
+
+def test_data_of_few_protocols_are_kept(monkeypatch):
+    monkeypatch.setattr(module, "_BROUGHT", WeakKeyDictionary())
+    protocols = [copy(PROTOCOLS["permuted"]) for _ in range(module.AT_ONCE + 1)]
+    device = torch.device("cpu")
+    first, *others = [module._brought(protocol, device)[0] for protocol in protocols]
+    for protocol, images in zip(protocols[1:], others, strict=True):
+        assert module._brought(protocol, device)[0] is images
+    assert set(module._BROUGHT) == set(protocols[1:])
+    assert module._brought(protocols[0], device)[0] is not first  # brought again
+    assert set(module._BROUGHT) == {protocols[-1], protocols[0]}

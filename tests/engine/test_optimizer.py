@@ -189,3 +189,25 @@ def test_the_whole_gradient_is_given_to_those_who_ask():
     optimizer.at_once = True
     for got, wanted in zip(optimizer.step(grads, beside, whole=True), expected, strict=True):
         assert (got.double() - wanted).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("held", [(0, 2, 3), (1,), (0, 1, 3)])
+@pytest.mark.parametrize("summed", [(), (1, 2), (0, 1, 2, 3)])
+def test_neighbours_that_are_pulled_or_summed_otherwise_move_by_themselves(held, summed):
+    """The kernel moves two tensors at a launch, if they are alike: which they need not be."""
+    found = {}
+    _, full = leashed(3)
+    for at_once in (False, True):
+        params, grads = draws(1), draws(2, 3)
+        beside = [
+            Beside(also.pulls if place in held else [], [torch.zeros_like(p) for p in also.paths if place in summed])
+            for place, also in enumerate(full)
+        ]
+        optimizer = Adam(params, RATES["in turns"])
+        optimizer.at_once = at_once
+        for step in range(3):
+            optimizer.step([g[step] for g in grads], beside)
+        found[at_once] = [*params, *(path for also in beside for path in also.paths)]
+        assert optimizer.at_once == at_once
+    for got, wanted in zip(found[True], found[False], strict=True):
+        assert (got - wanted).abs().max() < 2e-6

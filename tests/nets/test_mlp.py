@@ -179,3 +179,9 @@ def test_a_parameter_without_a_range_is_refused_by_name():
 def test_buffers_are_refused_by_name():
     with pytest.raises(ThreefoldError, match=r"^Sequential has a buffer, 1\.running_mean, .* LayerNorm"):
         initial_params(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), torch.Generator())
+
+
+def test_tied_parameters_are_refused_by_name():
+    layer = nn.Linear(3, 3)
+    with pytest.raises(ThreefoldError, match=r"^1\.bias of Sequential is also another of its parameters"):
+        initial_params(nn.Sequential(layer, layer), torch.Generator())

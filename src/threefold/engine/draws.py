@@ -155,9 +155,8 @@ def _stacked(samples: Sequence[Any]) -> Samples:
 
 
 def _placed(samples: Samples, rows: Sequence[int] | None, device: torch.device) -> Samples:
-    """On the device, one row for each replica; `rows`: which it has, if not its own."""
+    """On the device, one row for each replica; `rows`: which it has, if not its own, of a task's own data."""
     indices, task = (each.to(device) for each in samples)
     if rows is None or len(rows) == len(indices):
         return Samples(indices, task)
-    which = torch.tensor(rows, device=device)
-    return Samples(indices[which], task[which] if task.dim() else task)
+    return Samples(indices[torch.tensor(rows, device=device)], task)

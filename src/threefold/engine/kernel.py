@@ -72,7 +72,8 @@ def _advance(
 def correct(taken, lr, size, root, betas):
     """Count a step; Adam's bias corrections for it: its size for each replica, and the root's divisor."""
     logs = [math.log(beta) for beta in betas]
-    _correct[(1,)](taken, lr, size, root, len(lr), *logs, triton.next_power_of_2(len(lr)))
+    many = triton.next_power_of_2(len(lr))
+    _correct[(1,)](taken, lr, size, root, len(lr), *logs, many, num_warps=1)  # no warp reads after another wrote
 
 
 def _given(param, grad, mean, square, pull, path):

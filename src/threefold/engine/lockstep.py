@@ -158,14 +158,15 @@ class Lockstep:
     def step(self, batch: Batch, drawn: dict[str, Batch | Tensor]) -> None:
         """Train every replica on its batch. No host synchronisation, no shape that depends on values."""
         assert self.optimizer is not None
-        args = (self.own, self._read(), self._numbers, batch, drawn, self.now)  # what is lent is ahead or behind
+        read = self._read()
+        args = (self.own, read, self._numbers, batch, drawn, self.now)  # what is lent is ahead or behind
         grads, self.loss = self.program(self.plain_gradients, *args) if self.program else self.plain_gradients(*args)
         observers = [part for part in self.parts if part.observes]
         classifier = self.params["classifier"]
         before = {name: p.clone() for name, p in classifier.items()} if observers else {}
-        whole = self.optimizer.step(tree_leaves(grads), self._also(), whole=bool(observers))
+        whole = self.optimizer.step(tree_leaves(grads), self._also(read), whole=bool(observers))
         for part in observers:
-            part.observe(self.memory[part.name], before, classifier, dict(zip(classifier, whole, strict=False)))
+            part.observe(read[part.name], before, classifier, dict(zip(classifier, whole, strict=False)))
         self.now.step.add_(1)
 
     def _read(self) -> dict[str, Memory]:
@@ -181,11 +182,11 @@ class Lockstep:
         adjusted = any(part.adjusts for part in self.parts)
         return [place for place, part in enumerate(self.parts) if part.leashes and self.task and not adjusted]
 
-    def _also(self) -> list[Beside]:
+    def _also(self, read: dict[str, Memory]) -> list[Beside]:
         """What else happens to each parameter; the classifier's come first."""
         assert self.optimizer is not None
-        leashes = [leash for place in self._leashed() if (leash := self._leash(place))]
-        paths = [path for part in self.parts if (path := part.path(self.memory[part.name])) is not None]
+        leashes = [leash for place in self._leashed() if (leash := self._leash(place, read))]
+        paths = [path for part in self.parts if (path := part.path(read[part.name])) is not None]
         beside = []
         for name, param in self.params["classifier"].items():
             shape = (-1, *[1] * (param.dim() - 1))
@@ -196,7 +197,7 @@ class Lockstep:
             beside.append(Beside(pulls, [path[name] for path in paths]))
         return beside + [Beside()] * (len(self.optimizer.params) - len(beside))
 
-    def _leash(self, place: int) -> Leash | None:
+    def _leash(self, place: int, read: dict[str, Memory]) -> Leash | None:
         """A part's leash, which it gives for one network, on all of them."""
         part = self._template[place]
 
@@ -212,7 +213,7 @@ class Lockstep:
                 for tree in (leash.anchor, leash.precision)
             )
 
-        found = vmap(one)(self._numbers[place], self.memory[part.name], self.params["classifier"])
+        found = vmap(one)(self._numbers[place], read[part.name], self.params["classifier"])
         return Leash(*found) if found else None
 
     def _gradients(
@@ -296,19 +297,19 @@ class Lockstep:
 
     def consolidate(self, besides: Collection[str] = ()) -> None:
         """A task is finished: every part takes it into its memory, besides those that have done so already."""
-        live = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(self.params)}
+        live = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((self.params, self.memory))}
 
         def apart(leaf: Tensor) -> Tensor:
-            """A memory of parameters must not change with them; and what is changed in place must be in one piece."""
+            """A memory changes neither with parameters nor with an earlier memory; and it is in one piece."""
             return leaf.clone() if leaf.untyped_storage().data_ptr() in live else leaf.contiguous()
 
         for part in self.parts:
             if part.name not in besides:
                 memory = self.memory[part.name]
-                fresh = tree_map(apart, part.consolidate(self, memory, self.task))
-                self.memory[part.name] = {
-                    name: kept(memory[name], value) if name in memory else value for name, value in fresh.items()
-                }
+                fresh = part.consolidate(self, memory, self.task)
+                changed = {name: tree_map(apart, v) for name, v in fresh.items() if v is not memory.get(name)}
+                changed = {name: kept(memory[name], v) if name in memory else v for name, v in changed.items()}
+                self.memory[part.name] = {name: changed.get(name, value) for name, value in fresh.items()}
 
     def keepsakes(self) -> dict[str, Tensor]:
         """What the parts want kept of the task just finished."""

@@ -11,16 +11,20 @@ from threefold.methods.part import Batch
 from threefold.protocols import Protocol, Task
 from threefold.scenarios import Outputs
 
-_PLACES: WeakKeyDictionary[Protocol, dict[torch.device, tuple[Tensor, ...]]] = WeakKeyDictionary()
+AT_ONCE = 2  # protocols whose data are kept on devices: an experiment's, and the one that holds some of it out
+_BROUGHT: WeakKeyDictionary[Protocol, dict[torch.device, tuple[Tensor, ...]]] = WeakKeyDictionary()
 
 
 def _brought(protocol: Protocol, device: torch.device) -> tuple[Tensor, ...]:
-    """A protocol's data on a device: brought there once, whatever cohorts use them, and for as long as it lives."""
-    places = _PLACES.setdefault(protocol, {})
+    """A protocol's data on a device: brought there once, cohort after cohort, until others take their place."""
+    places = _BROUGHT.pop(protocol, {})
     if device not in places:
         data = protocol.data
         each = (protocol.inputs(data.train_x), data.train_y, protocol.inputs(data.test_x), data.test_y)
         places[device] = tuple(tensor.to(device) for tensor in each)
+    for oldest in list(_BROUGHT)[: len(_BROUGHT) + 1 - AT_ONCE]:
+        del _BROUGHT[oldest]
+    _BROUGHT[protocol] = places
     return places[device]
 
 

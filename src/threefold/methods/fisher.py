@@ -119,6 +119,8 @@ def _at(learner: Learner, batch: Batch, label: Callable[[Tensor], Tensor], weigh
             squares[f"{name}.bias"] = delta.sum(0)
         else:
             squares[f"{name}.weight"] = delta.T @ inputs[name] ** 2
+            if module.bias is not None:
+                squares[f"{name}.bias"] = delta.sum(0)
     return {name: squares[name] for name in learner.params}
 
 

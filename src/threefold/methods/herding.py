@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 FEW = {"cpu": 8, "cuda": 128}  # herding fewer than one sample in so many multiplies the chosen alone with all others
+MOST = 1 << 14  # samples that the kernel can choose from
 PRODUCTS = 1 << 30  # products of samples with each other that herding holds at once: 4 GB
 
 
@@ -22,7 +23,8 @@ def herd(features: Tensor, real: Tensor, count: int) -> Tensor:
     towards = (features @ mean.unsqueeze(-1)).squeeze(-1)
     cost = torch.where(real, (features**2).sum(-1) - 2 * towards, torch.inf)
     samples = features.shape[1]
-    if count * FEW[features.device.type] < samples:
+    few = FEW[features.device.type] if samples <= MOST else FEW["cpu"]
+    if count * few < samples:
         return _by_the_chosen(features, cost, towards, count)
     group = max(1, PRODUCTS // samples**2)
     groups = [slice(start, start + group) for start in range(0, len(features), group)]
@@ -58,11 +60,10 @@ def _by_products(products: Tensor, cost: Tensor, towards: Tensor, count: int) ->
 
 def _at_once(products: Tensor, cost: Tensor, towards: Tensor, count: int) -> Tensor | None:
     """All choices by one kernel; None where that cannot be."""
+    if products.shape[-1] > MOST:
+        return None
     try:
-        kernel = _kernel()
-        if products.shape[-1] > kernel.MOST:
-            return None
-        chosen: Tensor = kernel.choose(products, cost, towards, count)
+        chosen: Tensor = _kernel().choose(products, cost, towards, count)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a compiler that is missing or broken raises

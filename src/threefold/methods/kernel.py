@@ -7,7 +7,6 @@ import torch
 import triton
 import triton.language as tl
 
-MOST = 1 << 14  # samples that a program holds
 WARPS = 16
 
 

@@ -160,8 +160,9 @@ class DGR(ForEarlierTasks):
             return loss
         noise = torch.cat([drawn["dgr noise"], drawn["dgr noise of replay"]])
         inputs = torch.cat([batch.x, replay.x]), noise
-        both: Tensor = functional_call(vae, params, inputs).view(2, -1)
-        return (both.mean(-1) * learner.now.shares).sum()
+        both: Tensor = functional_call(vae, params, inputs)
+        now, past = torch.split(both, [len(batch.x), len(replay.x)])
+        return learner.now.shares[0] * now.mean() + learner.now.shares[1] * past.mean()
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
         return super().consolidate(stack, memory, task) | {"generator": copied(decoding(stack.params["generator"]))}

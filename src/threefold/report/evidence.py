@@ -284,7 +284,9 @@ def _told_apart(row: str, cell: Cell) -> str:
 
 def remarks(section: Section) -> list[str]:
     """The experiment's remarks on its methods, by the names that its tables use; said once for all values of a grid."""
-    rows = {written(cell.method): own_parts(cell) for cell in (result.cell for result in section.results)}
+    cells = [result.cell for result in section.results]
+    own = {written(cell.method): own_parts(cell) for cell in cells}
+    rows = {written(cell.method): cell.method for cell in cells} | {name: m for name, m in own.items() if m.parts}
     shared: dict[str, list[str]] = {}
     for method, remark in section.notes.items():
         shared.setdefault(remark, []).append(method)

@@ -19,9 +19,11 @@ from method_lab import (
     target,
     tiny_data,
 )
+from torch import nn
 
 from threefold.engine import lockstep
 from threefold.engine.material import Material
+from threefold.methods import Part
 from threefold.methods.fisher import fisher_diagonal
 from threefold.protocols import Split
 from threefold.randomness import generator
@@ -243,3 +245,47 @@ def test_the_data_have_tasks_of_different_size():
     for seed in SEEDS:
         sizes = [len(task.train) for task in PROTOCOLS["few"].sequence(seed)]
         assert any(a != b for a, b in pairwise(sizes))
+
+
+class PlainFeatures(nn.Module):
+    def __init__(self, inputs, hidden):
+        super().__init__()
+        self.first, self.second = nn.Linear(inputs, hidden), nn.Linear(hidden, hidden)
+
+    def forward(self, x, gates=None):
+        return torch.relu(self.second(torch.relu(self.first(x))))
+
+
+class PlainMLP(nn.Module):
+    def __init__(self, inputs, hidden, units):
+        super().__init__()
+        self.features, self.output = PlainFeatures(inputs, hidden), nn.Linear(hidden, units)
+
+    def forward(self, x, gates=None):
+        return self.output(self.features(x))
+
+
+class Plain(Part):
+    """A user's classifier, of PyTorch's own layers: the paper's under other names."""
+
+    name = "plain"
+
+    def networks(self, setting):
+        return {"classifier": PlainMLP(setting.inputs, setting.hidden, setting.outputs.units)}
+
+
+OURS = {"features.first": "features.layers.0", "features.second": "features.layers.1", "output": "output"}
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_layers_of_pytorch_have_the_fisher_information_of_ours(labels):
+    plain, ours = Lab("few", "class", Plain()), Lab("few", "class", "none")
+    for mine, its in OURS.items():
+        for own, kind in (("weight", "weighted.weight"), ("bias", "shift.bias")):
+            plain.params["classifier"][f"{mine}.{own}"].copy_(ours.params["classifier"][f"{its}.{kind}"])
+    fisher, wanted = found(plain, labels), found(ours, labels)
+    assert len(fisher) == len(wanted) == 6
+    for mine, its in OURS.items():
+        assert torch.allclose(fisher[f"{mine}.weight"], wanted[f"{its}.weighted.weight"], rtol=1e-9, atol=0)
+        assert torch.allclose(fisher[f"{mine}.bias"], wanted[f"{its}.shift.bias"], rtol=1e-9, atol=0)
+        assert wanted[f"{its}.shift.bias"].abs().max() > 0

@@ -25,6 +25,8 @@ from method_lab import (
 )
 from torch.nn.functional import binary_cross_entropy
 
+from threefold.methods import DGR, Noise, Replay
+from threefold.methods.replay import LATENT, dream
 from threefold.protocols import Split
 
 BATCH = 13  # not a multiple of the earlier tasks
@@ -262,6 +264,41 @@ def test_in_the_first_task_the_generator_learns_current_data_alone(method):
         x = batch.x[replica]
         current = classified(lab, replica, params["classifier"], x, batch.y[replica], [0] * BATCH)
         return current + generative(params["generator"], x, drawn["dgr noise"][replica])
+
+    agrees(lab, batch, drawn, total)
+
+
+class Dreamer(DGR):
+    """A user's: twice as many dreams as there are current samples, and one more."""
+
+    name = "dreamer"
+
+    def draws(self, setting, seed, task, memory, steps):
+        return {"dgr dreamt": Noise((2 * setting.batch + 1, LATENT))} if task else {}
+
+    def side_draws(self, setting, seed, task, memory, steps):
+        current = {"dgr noise": Noise((setting.batch, LATENT))}
+        return current | ({"dgr noise of replay": Noise((2 * setting.batch + 1, LATENT))} if task else {})
+
+    def recall(self, learner, batch, drawn):
+        memory = learner.memory[self.name]
+        task = self.tasks(learner, 2 * len(batch.y) + 1)
+        x = dream(learner.nets["generator"], memory["generator"], drawn["dgr dreamt"])
+        return Replay(x, self.targets(learner, memory, x, task), task)
+
+
+def test_more_dreams_than_samples_weigh_as_much_together():
+    lab, copies, batch, drawn = at_task(Dreamer(), "domain", 2)
+
+    def total(replica, params):
+        x, y = batch.x[replica], batch.y[replica]
+        dreamt = dreams(of(copies["generator"], replica), drawn["dgr dreamt"][replica])
+        current = classified(lab, replica, params["classifier"], x, y, [2] * BATCH)
+        hard = hard_targets(lab, replica, of(copies["classifier"], replica), dreamt, [0] * len(dreamt))
+        replay = classified(lab, replica, params["classifier"], dreamt, hard, [0] * len(dreamt))
+        own = generative(params["generator"], x, drawn["dgr noise"][replica])
+        again = generative(params["generator"], dreamt, drawn["dgr noise of replay"][replica])
+        return (current + own) / 3 + (replay + again) * 2 / 3
 
     agrees(lab, batch, drawn, total)
 

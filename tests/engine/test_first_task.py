@@ -7,9 +7,8 @@ import torch
 from tiny_cohorts import PROTOCOLS
 
 from threefold.engine import Checkpoint, Crew, Training, train, train_together
-from threefold.engine.company import Company
+from threefold.engine.company import Company, first_task
 from threefold.methods import EWC, Part, hyper, parse
-from threefold.methods.part import first_task
 from threefold.scenarios import find
 
 company = import_module("threefold.engine.company")

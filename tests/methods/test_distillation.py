@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from method_lab import SCENARIOS, competing
 
-from threefold.methods.replay import distillation as of_each_sample
+from threefold.methods.losses import distillation as of_each_sample
 
 CLASSES, TASKS = 2, 3
 UNITS = {"task": 6, "domain": 2, "class": 6}

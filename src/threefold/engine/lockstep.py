@@ -15,6 +15,7 @@ from threefold.engine.optimizer import Adam, Beside, Pull
 from threefold.engine.program import Program
 from threefold.engine.threads import side_by_side
 from threefold.methods import Method, Part
+from threefold.methods.losses import only_active
 from threefold.methods.method import objective
 from threefold.methods.part import (
     Batch,
@@ -26,7 +27,6 @@ from threefold.methods.part import (
     Params,
     Samples,
     Setting,
-    only_active,
 )
 from threefold.nets import MLP, initial_params
 from threefold.randomness import generator

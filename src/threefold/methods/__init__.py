@@ -3,6 +3,7 @@
 from threefold.methods.baselines import Offline
 from threefold.methods.exemplars import AGEM, ER, Exemplars, ICaRL
 from threefold.methods.gating import XdG
+from threefold.methods.losses import cross_entropy, only_active
 from threefold.methods.method import Method, classification
 from threefold.methods.paper import resolve
 from threefold.methods.part import (
@@ -15,9 +16,7 @@ from threefold.methods.part import (
     Samples,
     Setting,
     Stack,
-    cross_entropy,
     hyper,
-    only_active,
     quadratic,
 )
 from threefold.methods.registry import METHODS, build, parse, register

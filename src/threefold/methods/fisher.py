@@ -14,7 +14,8 @@ from torch.func import grad
 from torch.nn.functional import log_softmax
 from torch.nn.utils.rnn import pad_sequence
 
-from threefold.methods.part import Batch, Learner, Params, Stack, only_active
+from threefold.methods.losses import only_active
+from threefold.methods.part import Batch, Learner, Params, Stack
 from threefold.nets import Shift
 from threefold.randomness import generator
 

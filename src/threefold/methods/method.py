@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from threefold.errors import ThreefoldError
-from threefold.methods.part import Batch, Learner, Params, Part, Replay, Setting, cross_entropy
+from threefold.methods.losses import cross_entropy
+from threefold.methods.part import Batch, Learner, Params, Part, Replay, Setting
 
 
 def classification(learner: Learner, x: Tensor, y: Tensor, task: Tensor, params: Params | None = None) -> Tensor:

@@ -6,14 +6,12 @@ over all replicas of a cohort. Hooks that run once per task, when a task is fini
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import log_softmax
 
 from threefold.errors import ThreefoldError
 from threefold.protocols import Task
@@ -207,20 +205,6 @@ def hyper(meaning: str, default: Any = None, *, per_replica: bool = True, later:
     return Field(default, description=meaning, json_schema_extra={"per_replica": per_replica, "later": later}, **bounds)
 
 
-def first_task(part: "Part") -> tuple[type["Part"], str]:
-    """Equal for parts with which the first task's steps are the same. An heir from elsewhere may do anything."""
-    kind = type(part)
-    ours = kind.__module__.startswith("threefold.")
-    later = {
-        name
-        for name, field in kind.model_fields.items()
-        if isinstance(field.json_schema_extra, dict)
-        and field.json_schema_extra["later"]
-        and (ours or name in get_annotations(kind))
-    }
-    return kind, part.model_dump_json(exclude=later)
-
-
 class Part(BaseModel):
     """A building block of methods; every hook is optional. Its fields are the hyperparameters."""
 
@@ -400,17 +384,3 @@ def _defines(part: type[Part], hook: str) -> int:
 def _for_each(task: Tensor, logits: Tensor) -> Tensor:
     """Where each sample is for several tasks, tasks × samples × units, even if no gate made a difference."""
     return logits if logits.dim() > task.dim() else logits.expand(len(task), *logits.shape)
-
-
-def only_active(values: Tensor, active: Tensor) -> Tensor:
-    """Masks, not slices: −inf on inactive units keeps every shape the same for every task."""
-    return torch.where(active, values, -torch.inf)
-
-
-def cross_entropy(logits: Tensor, y: Tensor, active: Tensor) -> Tensor:
-    """−log p(y) of each sample, with p over the active units (equation 1).
-
-    PyTorch's own asks each sample whether to ignore it: mapped over replicas that is a dozen kernels more.
-    """
-    log_chance = log_softmax(only_active(logits, active), -1)
-    return -log_chance.gather(-1, y.unsqueeze(-1)).squeeze(-1)

@@ -6,41 +6,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import log_softmax
 
-from threefold.methods.part import (
-    Batch,
-    Learner,
-    Memory,
-    Noise,
-    Params,
-    Part,
-    Replay,
-    Samples,
-    Setting,
-    Stack,
-    cross_entropy,
-    hyper,
-)
-from threefold.methods.part import only_active as only
+from threefold.methods.losses import Reduction, cross_entropy, distillation
+from threefold.methods.losses import only_active as only
+from threefold.methods.part import Batch, Learner, Memory, Noise, Params, Part, Replay, Samples, Setting, Stack, hyper
 from threefold.nets import LATENT, VAE, Decoder
 from threefold.randomness import generator
 
-Reduction = Literal["sum", "mean"]
 ReplayedFor = Literal["one", "every"]
 DREAMS = 8  # images of the generator kept after each task
-
-
-def distillation(logits: Tensor, soft: Tensor, active: Tensor, temperature: float, reduction: Reduction) -> Tensor:
-    """−T² Σ_c ỹ_c log p^T(c), of each sample (equation 3).
-
-    `reduction="mean"` divides the sum over classes by the number of active classes: not what the equation says, but
-    what the published LwF row was made with.
-    """
-    log_chance = log_softmax(only(logits, active) / temperature, -1)
-    per_sample = torch.where(active, soft * log_chance, 0).sum(-1)
-    weight = -(temperature**2)
-    return per_sample * (weight / active.sum(-1) if reduction == "mean" else weight)
 
 
 def copied(params: Params) -> Params:

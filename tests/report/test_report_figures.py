@@ -12,7 +12,7 @@ from threefold.errors import ThreefoldError
 from threefold.experiments import Section
 from threefold.report import save_figures, svg
 from threefold.report.charts import charts
-from threefold.report.panels import Line, Panel, reach
+from threefold.report.panels import By, Line, Mark, Panel, reach
 from threefold.report.svg import nice, spread
 from threefold.results import Summary
 
@@ -142,6 +142,15 @@ def test_bands_are_inside() -> None:
     low, high = svg.limits(reach(panel))
     assert low < 30
     assert high > 70
+
+
+def test_a_triangle_above_the_highest_point_is_inside_too() -> None:
+    values = [Summary(mean, 0.0, 2, (mean, mean)) for mean in (40.0, 80.0)]
+    line = Line("l", [1, 2], values)
+    rooms: dict[By, float] = {"best": 0.08, "honest": 0.16}
+    for by, room in rooms.items():
+        panel = Panel("r", "c", "x", False, [line], marks=[Mark(2, values[1], 0, by)])
+        assert svg.limits(reach(panel))[1] >= 80 + room * 40
 
 
 def test_every_figure_is_saved(small: list[Section], tmp_path: Path) -> None:

@@ -137,12 +137,15 @@ def _rounded(value: Summary | None) -> str:
 
 
 def reach(panel: Panel) -> list[float]:
-    """All that a panel must have room for: means, bands, marks."""
+    """All that a panel must have room for: means, bands, marks, and triangles, which stand above what they mark."""
     found = [value for place, line in enumerate(panel.lines) if panel.banded(place) for value in line.values]
     found += [level.value for level in panel.levels]
     edges = [value.mean + way * value.sem for value in found for way in (-1, 1) if not isnan(value.sem)]
     means = [value.mean for line in panel.lines for value in line.values] + [value.mean for value in found]
-    return means + edges + [mark.value.mean for mark in panel.marks if mark.value]
+    marked = [(mark.by, mark.value.mean) for mark in panel.marks if mark.value and not isnan(mark.value.mean)]
+    all_of = [at for at in means + edges + [mean for _, mean in marked] if not isnan(at)]
+    tip = 0.08 * (max(all_of) - min(all_of)) if all_of else 0.0
+    return all_of + [mean + tip for by, mean in marked if by == "honest"]
 
 
 def seeds_of(values: Sequence[Summary]) -> str:

@@ -189,6 +189,18 @@ def write_down_cohorts(folder: Path) -> None:
     module.execute = noted
 
 
+def slow_to_plan(folder: Path) -> None:
+    """A hook: it takes longer than a second until it is known what there is to train."""
+    module = sys.modules["threefold.experiments.ask"]
+    ask = module.ask
+
+    def slowly(*given: Any) -> Any:
+        time.sleep(1.2)
+        return ask(*given)
+
+    module.ask = slowly
+
+
 def stuck_in_the_third(folder: Path) -> None:
     """A hook: the third cohort is in a step that takes for ever."""
     module = sys.modules["threefold.experiments.run"]

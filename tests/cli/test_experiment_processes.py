@@ -24,6 +24,7 @@ from experiment_lab import (
     locks,
     rows,
     server,
+    slow_to_plan,
     stuck_in_the_third,
     trained,
     write_down_cohorts,
@@ -122,6 +123,14 @@ def test_a_time_limit_stops_cleanly_and_the_same_command_goes_on(
     assert (ended.status, ended.err) == (0, "")
     assert rows(place / "a.db") == undisturbed
     assert beside(place / "a.db") == []
+
+
+def test_a_time_limit_counts_from_the_command_on(place: Path) -> None:
+    with Command(place, *EXPERIMENT, "a.db", "--time-limit", "1", hook=slow_to_plan) as command:
+        ended = command.ended()
+    assert ended.status == 3
+    assert re.fullmatch(MORE, ended.err)
+    assert count(place / "a.db") == 0, "planning used the time up"
 
 
 def test_stopped_after_each_task_a_cohort_goes_on_from_there(place: Path, undisturbed: list[tuple[Any, ...]]) -> None:

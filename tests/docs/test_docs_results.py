@@ -13,6 +13,7 @@ from scipy.stats import ttest_ind
 from threefold.experiments import Section
 from threefold.report.statements import Truth, statements
 from threefold.results import Record, Rows, lookup, published_cells
+from threefold.results.statistics import mean_sem
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -182,6 +183,34 @@ def test_a_mean_on_the_page_is_the_mean_of_the_rows(generate: ModuleType) -> Non
     wanted = f"{mean:.2f} ± {sem:.2f} ✓ | {published.mean:.2f} ± {published.sem:.2f} |"
     row = next(line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if "| Baselines | None |" in line)
     assert row.endswith(wanted)
+
+
+def test_what_is_said_of_other_readings_is_what_the_rows_say(generate: ModuleType) -> None:
+    """The sentences of docs/reproduction.md that are not generated: batches of 256, and the same seeds both ways."""
+    page = " ".join((ROOT / "docs" / "reproduction.md").read_text("utf-8").split())
+    twice: dict[int, float] = {}
+    gated: dict[tuple[str, str], dict[int, float]] = {}
+    for record in stored(generate.ROWS):
+        spec, end = record.spec, sum(record.matrix[-1]) / len(record.matrix[-1])
+        given = spec["method"]["hyperparameters"]
+        if spec["training"]["batch"] == 256:
+            twice[spec["seed"]] = end
+        for name in {"lwf", "dgr"} & given.keys() if "xdg" in given else ():
+            gated.setdefault((name, given[name]["replayed_for"]), {})[spec["seed"]] = end
+    mean, sem = mean_sem(twice.values())
+    assert len(twice) == 20
+    assert f"--batch 256 --device cuda` came to {mean:.2f} ± {sem:.2f})" in page
+    moved = {
+        name: [end - gated[name, "one"][seed] for seed, end in gated[name, "every"].items()] for name in ("lwf", "dgr")
+    }
+    lwf, error = mean_sem(moved["lwf"])
+    assert len(moved["lwf"]) == 4
+    assert f"LwF's first four move by {-lwf:.1f} ± {error:.1f}, which decides nothing" in page
+    (dgr,) = moved["dgr"]
+    published = lookup("permuted-mnist", "task", "dgr", "hidden")
+    assert published
+    assert round(dgr / (published.sem * published.n**0.5)) == 9
+    assert f"DGR's first seed moves by {dgr:.1f} points, nine times the spread" in page
 
 
 def test_each_row_says_where_it_comes_from(generate: ModuleType) -> None:

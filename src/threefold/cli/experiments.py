@@ -1,21 +1,37 @@
 """`threefold reproduce` and `threefold experiment`: whole experiments, resumable."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from threefold.errors import ThreefoldError
+
 if TYPE_CHECKING:
     from threefold.experiments import Place
     from threefold.experiments.ask import Options
     from threefold.experiments.spec import Experiment
 
+
+def _until(seconds: float | None) -> float | None:
+    """When a time limit is over. It counts from the command on, so that importing PyTorch and planning are in it."""
+    if seconds is None:
+        return None
+    if not seconds > 0:
+        raise ThreefoldError(f"time-limit is {seconds}; right would be a number of seconds above 0.")
+    return time.monotonic() + seconds
+
+
 Seeds = Annotated[str | None, typer.Option(help="20 (seeds 1 to 20), 3-7, or 1,5,9; the experiment's if not given.")]
 Iters = Annotated[int | None, typer.Option(help="Training iterations per task; the experiment's if not given.")]
 Quick = Annotated[bool, typer.Option("--quick", help="The whole of it in minutes on two cores; proves nothing.")]
 Only = Annotated[str | None, typer.Option(help="METHOD,SCENARIO: these alone; may name several of each.")]
-TimeLimit = Annotated[float | None, typer.Option(help="Stop cleanly after so many SECONDS; the same command goes on.")]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(callback=_until, help="Stop cleanly after so many SECONDS; the same command goes on."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Precision = Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")]
 ClusterAt = Annotated[str | None, typer.Option("--cluster", help="Train on a Ray cluster: auto, or its ADDRESS.")]
@@ -70,35 +86,32 @@ def _run(
     iters: int | None,
     quick: bool,
     only: str | None,
-    time_limit: float | None,
+    until: float | None,
     device: str,
     precision: str,
     cluster: str | None,
     per_cohort: float | None,
     store: Path,
 ) -> None:
-    from threefold.errors import ThreefoldError
     from threefold.experiments.ask import Options
 
-    if time_limit is not None and not time_limit > 0:
-        raise ThreefoldError(f"time-limit is {time_limit}; right would be a number of seconds above 0.")
     if per_cohort is not None and cluster is None:
         raise ThreefoldError(f"per-cohort is {per_cohort:g}, but there is no cluster; right would be --cluster auto.")
     names = [name.strip() for name in only.split(",")] if only else []
     options = Options(seeds, iters, quick, names, device, precision, cluster)
     if cluster is None:
-        _train(experiments, options, time_limit, store)
+        _train(experiments, options, until, store)
         return
     from threefold.cluster import connected
 
     with connected(cluster, device, per_cohort) as place:
-        _train(experiments, replace(options, cuda=place.cuda), time_limit, store, place)
+        _train(experiments, replace(options, cuda=place.cuda), until, store, place)
 
 
 def _train(
     experiments: "list[tuple[Experiment, str]]",
     options: "Options",
-    time_limit: float | None,
+    until: float | None,
     store: Path,
     place: "Place | None" = None,
 ) -> None:
@@ -119,7 +132,7 @@ def _train(
         for each in asked:
             each.add(opened)
     stopped, failed = False, None
-    with stopping(time_limit) as stop, Bars(sum(len(each.cells) + len(each.validation) for each in asked)) as bars:
+    with stopping(until) as stop, Bars(sum(len(each.cells) + len(each.validation) for each in asked)) as bars:
         try:
             for several, cells in (pair for each in asked for pair in each.by_seeds().items()):
                 try:

@@ -10,13 +10,12 @@ MORE_TO_DO = 3  # exit status: stopped as asked, the same command goes on
 
 
 @contextmanager
-def stopping(seconds: float | None) -> Iterator[Callable[[], bool]]:
-    """A function that says whether to stop."""
-    end = None if seconds is None else time.monotonic() + seconds
+def stopping(until: float | None) -> Iterator[Callable[[], bool]]:
+    """A function that says whether to stop: `until` is a moment of `time.monotonic`."""
     asked = False
 
     def stop() -> bool:
-        return asked or (end is not None and time.monotonic() >= end)
+        return asked or (until is not None and time.monotonic() >= until)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal asked

@@ -106,7 +106,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "option": ([*MNIST, "--itres", "5"], ["option '--itres'", "did you mean '--iters'?"]),
     "no protocol": (["run"], ["protocol is missing", "split-mnist"]),
     "nothing to list": (["list"], ["what is missing", "methods, protocols or scenarios"]),
-    "option without value": ([*MNIST, "--seeds"], ["'--seeds' requires an argument"]),
+    "option without value": ([*MNIST, "--seeds"], ["seeds has no value", "--seeds VALUE"]),
     "one argument too many": ([*MNIST, "permuted-mnist"], ["unexpected", "permuted-mnist"]),
     "rounds of bench": (["bench", "--rounds", "1"], ["rounds is '1'", "greater than or equal to 3"]),
     # hyperparameters

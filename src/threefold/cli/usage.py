@@ -17,15 +17,25 @@ def sentence(error: Any) -> str:
         case "NoSuchOption":
             known = [name for param in params for name in param.opts if name.startswith("--")]
             return str(unknown("option", error.option_name, [*known, "--help"]))
+        case "BadOptionUsage":
+            option = error.option_name
+            if "requires" in error.message:
+                return f"{option.lstrip('-')} has no value; right would be {option} VALUE."
+            return f"{option.lstrip('-')} takes no value; right would be {option} alone."
         case "MissingParameter":
-            return f"{error.param.name} is missing; right would be: {_meaning(error.param)}"
+            return f"{_name(error.param)} is missing; right would be: {_meaning(error.param)}"
         case "BadParameter" if (value := _given(error.param)) is not None and error.message.startswith(PARSER):
             right = error.message.removeprefix(PARSER).partition(",")[0]
-            return f"{error.param.name} is '{value}'; right would be {right}."
+            return f"{_name(error.param)} is '{value}'; right would be {right}."
     word = re.match(r"No such command '(.*?)'", error.message)
     if word:
         return str(unknown("command", word[1], getattr(command, "commands", [])))
     return f"{str(error.format_message()).rstrip('.')}."
+
+
+def _name(param: Any) -> str:
+    """An option or argument as the command line has it."""
+    return max((str(opt).lstrip("-") for opt in param.opts), key=len)
 
 
 def _meaning(param: Any) -> str:

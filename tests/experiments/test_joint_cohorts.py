@@ -1,81 +1,24 @@
-"""Cells that have something in common are one cohort of several stacks: which, how they are cut, and what is stored."""
+"""Cells that have something in common are one cohort of several stacks: which, and how they are cut."""
 
-import re
-import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 import pytest
 from cohort_lab import (
-    Heard,
     asked,
     cell,
-    measured,
     memory_for,
-    out_of_memory_above,
     running,
     small_mnist,
     small_split,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from joint_lab import GENERATIVE, PLENTY, SPLIT, STORED, planned, runs
 
-from threefold import Permuted, Store
-from threefold.cli.progress import Bars
-from threefold.engine import Progress
-from threefold.engine.lockstep import Lockstep
-from threefold.experiments import Cell, Result, Run, Stopped, run_cells
-from threefold.experiments.claim import running as in_training
-from threefold.experiments.cohort import Cohort, capacity, described, left_of, plan
-from threefold.experiments.status import seconds
-
-SPLIT = small_split()
-SEEDS = (1, 2, 3)
-SCENARIOS = ("task", "domain", "class")
-PLENTY = 1 << 40  # bytes
-
-GENERATIVE = [cell(SPLIT, method, scenario, iters=3) for method in ("dgr", "dgr-distill") for scenario in SCENARIOS]
-STORED = [cell(SPLIT, f"er:budget={budget},use={use}", iters=3) for use in ("training", "both") for budget in (4, 8)]
-
-
-def runs(cells: list[Cell], seeds: tuple[int, ...] = SEEDS) -> list[Run]:
-    return [Run(cell, seed) for cell in cells for seed in seeds]
-
-
-def planned(wanted: list[Run]) -> list[Cohort]:
-    return plan(wanted, lambda device: PLENTY)
-
-
-@cache
-def alone(cell: Cell) -> Result:
-    return run_cells([cell], SEEDS, None)[0]
-
-
-def equal(results: list[Result], cells: list[Cell]) -> None:
-    """Each cell has what it has when it is trained alone, bit for bit."""
-    assert [result.cell for result in results] == cells
-    for result, wanted in zip(results, cells, strict=True):
-        assert measured(result) == measured(alone(wanted))
-
-
-@pytest.fixture
-def stacks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
-    """The stacks that are trained: how many replicas, and is there a generator to train?"""
-    built: list[tuple[int, bool]] = []
-
-    def watched(*given: Any) -> Lockstep:
-        stack = Lockstep(*given)
-        if stack.optimizer:
-            built.append((len(stack.seeds), "generator" in stack.own))
-        return stack
-
-    monkeypatch.setattr(import_module("threefold.engine.company"), "Lockstep", watched)
-    return built
-
+from threefold import Permuted
+from threefold.experiments import Cell, Run
+from threefold.experiments.cohort import Cohort, capacity, left_of, plan
 
 # which cells are joined
 
@@ -267,147 +210,3 @@ def test_every_run_is_in_one_cohort_whatever_the_mixture(wanted: list[Run], netw
         assert Counter(piece.runs[0] for piece in pieces if len(piece.runs) == 1) == Counter(cohort.runs)
         assert all(set(piece.runs) <= set(cohort.runs) for piece in pieces)
         assert len({piece.name for piece in pieces}) == len(pieces) == 2 * len(cohort.runs) - 1
-
-
-# what is stored
-
-
-@pytest.mark.parametrize(
-    ("cells", "trained"),
-    [
-        (GENERATIVE, [(3, True), *[(3, False)] * 5]),
-        (STORED, [(6, False), (3, False)]),  # the first task of all budgets
-        ([cell(SPLIT, "none", iters=3), cell(SPLIT, "er:budget=4,use=execution", iters=3)], [(3, False)]),
-    ],
-    ids=["generative", "stored", "execution"],
-)
-def test_every_cell_has_its_own_rows(
-    cells: list[Cell], trained: list[tuple[int, bool]], tmp_path: Path, stacks: list[tuple[int, bool]]
-) -> None:
-    heard = Heard()
-    results = run_cells(cells, SEEDS, tmp_path / "a.db", heard)
-    assert stacks == trained
-    assert heard.cohorts == [len(cells) * len(SEEDS)]
-    equal(results, cells)
-    for wanted in cells:
-        assert {record["spec"]["method"]["name"] for record in measured(alone(wanted))} == {wanted.method.name}
-    with Store(tmp_path / "a.db", readonly=True) as store:
-        rows = list(store.all())
-    assert {row.key: row.spec for row in rows} == {run.key: run.cell.run_spec(run.seed) for run in runs(cells)}
-    assert {row.environment["cohort"] for row in rows} == {len(rows)}
-    (timings,) = {tuple(row.timings.items()) for row in rows}
-    assert sum(map(seconds, rows)) == pytest.approx(sum(took for _, took in timings)), "shares of the cohort's time"
-    assert len({str(row.matrix) for row in rows}) > 2, "not all the same, or a mix-up could not be seen"
-
-
-def test_what_is_done_is_left_out_and_the_rest_still_shares(tmp_path: Path, stacks: list[tuple[int, bool]]) -> None:
-    run_cells(GENERATIVE[:1], SEEDS, tmp_path / "a.db")
-    run_cells(GENERATIVE[3:4], SEEDS[:1], tmp_path / "a.db")
-    stacks.clear()
-    heard = Heard()
-    results = run_cells(GENERATIVE, SEEDS, tmp_path / "a.db", heard)
-    assert heard.cohorts == [14]
-    assert sorted(stacks) == [(2, True), (3, False), (3, False), (3, False), (3, True)]
-    equal(results[:3] + results[4:], GENERATIVE[:3] + GENERATIVE[4:])
-
-
-@pytest.mark.parametrize("most", [9, 6, 3])
-def test_out_of_memory_halves_between_stacks_and_changes_nothing(
-    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    heard = Heard()
-    out_of_memory_above(monkeypatch, most)
-    equal(run_cells(GENERATIVE, SEEDS, tmp_path / "a.db", heard), GENERATIVE)
-    assert heard.warnings[0] == (
-        "split-small Task-IL dgr and 5 more ×18 does not fit into memory; it is trained in two halves."
-    )
-    assert min(heard.cohorts) == {9: 9, 6: 3, 3: 3}[most]
-    assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
-
-
-class Steps(Heard):
-    """Remembers at which step which cohort was."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps: list[int] = []
-
-    def progress(self, progress: Progress, cohort: Cohort) -> None:
-        self.steps.append(progress.step)
-
-
-@pytest.mark.parametrize("cells", [GENERATIVE, STORED], ids=["generative", "stored"])
-def test_stopped_half_way_the_same_command_goes_on(cells: list[Cell], tmp_path: Path) -> None:
-    stopped, again = Steps(), Steps()
-    with pytest.raises(Stopped):
-        run_cells(cells, SEEDS, tmp_path / "a.db", stopped, lambda: stopped.steps[-1:] == [6])
-    assert stopped.steps == [3, 6], "in the second of two tasks"
-    with Store(tmp_path / "a.db", readonly=True) as store:
-        assert list(store.all()) == []
-    (checkpoint,) = Path(f"{tmp_path}/a.db.checkpoints").iterdir()
-    (whole,) = planned(runs(cells))
-    assert checkpoint.name == f"{whole.name}.pt"
-    equal(run_cells(cells, SEEDS, tmp_path / "a.db", again), cells)
-    assert again.steps == [6]
-    assert not checkpoint.parent.exists()
-
-
-def test_a_half_that_was_stopped_goes_on_where_memory_is_plenty_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stopped, again = Steps(), Steps()
-    with monkeypatch.context() as patch:
-        out_of_memory_above(patch, 9)
-        with pytest.raises(Stopped):
-            run_cells(GENERATIVE, SEEDS, tmp_path / "a.db", stopped, lambda: stopped.steps[-1:] == [6])
-    assert stopped.cohorts == [18, 9]
-    equal(run_cells(GENERATIVE, SEEDS, tmp_path / "a.db", again), GENERATIVE)
-    assert again.cohorts == [9, 9]
-    assert again.steps == [6, 3, 6]
-
-
-def test_two_at_once_on_one_store_train_nothing_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stacks: list[tuple[int, bool]]
-) -> None:
-    for wanted in (*GENERATIVE, *STORED):
-        alone(wanted)
-    stacks.clear()
-    Store(tmp_path / "a.db").close()
-    monkeypatch.setattr(import_module("threefold.experiments.campaign"), "WAIT", 0.01)
-    begun, execute = threading.Barrier(2), running.execute
-
-    def both_have_one(*given: Any) -> Any:
-        begun.wait(30)
-        return execute(*given)
-
-    monkeypatch.setattr(running, "execute", both_have_one)
-    cells = [*GENERATIVE, *STORED]
-    with ThreadPoolExecutor(2) as pool:
-        results = [pool.submit(run_cells, cells, SEEDS, tmp_path / "a.db") for _ in range(2)]
-        for each in results:
-            equal(each.result(60), cells)
-    assert sorted(stacks) == [*[(3, False)] * 6, (3, True), (6, False)]
-
-
-# what is shown
-
-
-def test_a_joint_cohort_is_named_by_its_first_cell(tmp_path: Path) -> None:
-    (whole,) = planned(runs(GENERATIVE))
-    assert described(whole) == "split-small Task-IL dgr and 5 more ×18"
-    assert described(Cohort(whole.runs[:3])) == "split-small Task-IL dgr ×3"
-    assert described(planned(runs(STORED))[0]) == "split-small Class-IL er:budget=4,use=training and 1 more ×12"
-    bars = Bars(6)
-    bars.cohort(whole)
-    bars.progress(Progress(step=3, steps=6, task=1, tasks=2, accuracy=None), whole)
-    line = bars.bars.tasks[1]
-    assert line.description == "Task-IL dgr and 5 more ×18"
-    assert re.fullmatch(r"task 2/2( · \d+ steps/s)?", line.fields["note"]), "no average of six cells"
-    words: list[dict[str, Any]] = []
-
-    class Listening(Steps):
-        def progress(self, progress: Progress, cohort: Cohort) -> None:
-            words.extend(in_training(Path(f"{tmp_path}/a.db.checkpoints")))
-
-    run_cells(GENERATIVE[:2], (1,), tmp_path / "a.db", Listening())
-    assert {word["cohort"] for word in words if word} == {"split-small Task-IL dgr and 1 more ×2"}

@@ -7,131 +7,33 @@ Both networks, their gradients and every weight: the classifier's loss on curren
 import pytest
 import torch
 from method_lab import (
-    CLOSE,
     PROTOCOLS,
     SCENARIOS,
     Lab,
-    competing,
     copied,
-    cross_entropy,
-    gradient,
-    log_chance,
-    logits,
     near,
     of,
     stored_in,
     target,
     tiny_data,
 )
-from torch.nn.functional import binary_cross_entropy
+from replay_lab import (
+    BATCH,
+    agrees,
+    at_task,
+    classified,
+    distilled,
+    dreams,
+    earlier_tasks,
+    generative,
+    hard_targets,
+    replayed_in,
+    soft_targets,
+)
 
 from threefold.methods import DGR, Noise, Replay
 from threefold.methods.replay import LATENT, dream
 from threefold.protocols import Split
-
-BATCH = 13  # not a multiple of the earlier tasks
-
-
-def at_task(method, scenario, task, kind="split", **also):
-    """A cohort at the second step of a task, the copies of its networks from the end of the task before, and draws."""
-    lab = Lab(kind, scenario, method, batch=BATCH, **also).reach(task - 1)
-    lab.train()
-    teacher = copied(lab.params)
-    lab.finish()
-    lab.stack.reach(task)
-    lab.train(2)  # away from the copies
-    return lab, teacher, *next(lab.draws(1))
-
-
-# the pieces, one network
-
-
-def teacher_units(lab, task):
-    """The units that targets are over: those active for this task one task ago (section A.1)."""
-    return competing(lab.scenario, task, lab.task, lab.classes)
-
-
-def active_units(lab, task):
-    return competing(lab.scenario, task, lab.task + 1, lab.classes)
-
-
-def scores(lab, replica, params, x, task):
-    rows = [logits(params, row, lab.gates(replica, t)) for row, t in zip(x, task, strict=True)]
-    return torch.stack(rows)
-
-
-def classified(lab, replica, params, x, y, task):
-    rows = scores(lab, replica, params, x, task)
-    return cross_entropy(rows, [active_units(lab, int(t)) for t in task], y)
-
-
-def distilled(lab, replica, params, x, soft, task, temperature, reduction):
-    losses = []
-    for row, probabilities, t in zip(scores(lab, replica, params, x, task), soft, task, strict=True):
-        units = active_units(lab, int(t))
-        log = log_chance(row, units, temperature)
-        loss = -(temperature**2) * sum(probabilities[u] * log[u] for u in units if u in probabilities)
-        losses.append(loss / len(units) if reduction == "mean" else loss)
-    return torch.stack(losses).mean()
-
-
-def soft_targets(lab, replica, teacher, x, task, temperature):
-    """For each sample a probability for each unit that was active; no other has one."""
-    targets = []
-    for row, t in zip(scores(lab, replica, teacher, x, task), task, strict=True):
-        log = log_chance(row, teacher_units(lab, int(t)), temperature)
-        targets.append({unit: float(torch.exp(value)) for unit, value in log.items()})
-    return targets
-
-
-def hard_targets(lab, replica, teacher, x, task):
-    rows = scores(lab, replica, teacher, x, task)
-    return [max(teacher_units(lab, int(t)), key=lambda unit: row[unit]) for row, t in zip(rows, task, strict=True)]
-
-
-def mlp(params, x, *names):
-    """Layers with ReLU between them, the last one linear."""
-    for depth, name in enumerate(names):
-        x = x @ params[f"{name}.weighted.weight"].T + params[f"{name}.shift.bias"]
-        if depth < len(names) - 1:
-            x = torch.clamp(x, min=0)
-    return x
-
-
-def dreams(generator, z):
-    return torch.sigmoid(mlp(generator, z, "decoder.layers.0", "decoder.layers.1", "pixels"))
-
-
-def generative(params, x, noise):
-    """Reconstruction and latent term of the VAE (equations 12 to 14), per pixel, averaged over samples."""
-    mean, log_variance = (
-        mlp(params, x, "encoder.layers.0", "encoder.layers.1", out) for out in ("mean", "log_variance")
-    )
-    sigma = torch.exp(0.5 * log_variance)
-    decoded = dreams(params, mean + sigma * noise)
-    recon = binary_cross_entropy(decoded, x, reduction="sum")
-    latent = 0.5 * (1 + 2 * torch.log(sigma) - mean**2 - sigma**2).sum()
-    return (recon - latent) / x.numel()
-
-
-def earlier_tasks(lab):
-    """Replays are shared equally over the earlier tasks."""
-    return [i % lab.task for i in range(BATCH)]
-
-
-def replayed_in(lab, replayed_for):
-    """The tasks of all replayed samples; or, if each is for every earlier task, once for each of these."""
-    return [earlier_tasks(lab)] if replayed_for == "one" else [[task] * BATCH for task in range(lab.task)]
-
-
-def agrees(lab, batch, drawn, total):
-    """`total(replica, params)` is the loss of one network and its gradient is the one that is stepped along."""
-    loss, grads = lab.gradients(batch, drawn)
-    for replica in range(len(lab.seeds)):
-        expected, slopes = gradient(lambda params, replica=replica: total(replica, params), of(lab.params, replica))
-        assert abs(loss[replica] - expected) < CLOSE
-        assert near(of(grads, replica), slopes)
-
 
 CASES = [(kind, scenario) for kind in ("split", "permuted") for scenario in SCENARIOS]
 WHERE = pytest.mark.parametrize(("kind", "scenario"), [*CASES, ("permuted", "hidden")])

@@ -112,10 +112,8 @@ class Cell:
         """Is it trained as in the paper, so that its accuracy may be judged by the published one?"""
         defaults, training = self.protocol.defaults, self.training
         ours = (training.iters, training.batch, training.hidden, self.lr, self.protocol.tasks)
-        for part in self.method.parts:  # options of reading the text may differ, chosen numbers may not
-            chosen = paper.chosen(self.protocol.name, self.scenario.name, part.name)
-            if any(getattr(part, name) != value for name, value in chosen.items()):
-                return False
+        if not all(paper.trained_so(part, self.protocol.name, self.scenario.name) for part in self.method.parts):
+            return False
         return ours == (defaults.iters, defaults.batch, defaults.hidden, defaults.lr, self.protocol.default_tasks)
 
     def cuts(self) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from threefold.experiments.cell import Cell
 from threefold.experiments.result import Result
+from threefold.results import Record
 
 Kind = Literal["table", "budgets", "grids"]
 
@@ -30,3 +31,8 @@ class Section:
     validation: Sequence[Result] = ()  # the same grid on a share of the first tasks' training data held out
     notes: Mapping[str, str] = field(default_factory=dict)  # a method, as `written`: a remark on it
     command: str = ""  # what makes these results
+
+    @property
+    def records(self) -> list[Record]:
+        """Every run behind it, those on held-out data among them."""
+        return [record for result in (*self.results, *self.validation) for record in result.records]

@@ -19,12 +19,12 @@ def status_of(store: Store) -> Iterator[str]:
     found = sections(store)
     where = "" if store.path == Path("threefold.db") else f" --store {shlex.quote(str(store.path))}"
     for section in found:
-        done = sum(len(result.records) for result in section.results)
+        done = len(section.records)
         line = f"{section.name}: {done} of {done + section.left} runs done"
         if section.left:
             rest = time_left(store, section)
             when = "time not known yet" if rest is None else f"about {rest}"
-            line += f", {section.left} left, {when}: {section.command}{where}"
+            line += f", {section.left} left, {when}: {section.command.replace(' && ', f'{where} && ')}{where}"
         yield line
     if not found:
         yield f"{store.path}: no experiment was asked for yet"
@@ -46,18 +46,18 @@ def seconds(record: Record) -> float:
 
 def time_left(store: Store, section: Section) -> timedelta | None:
     """The time left, one cohort after the other: a run takes what others of its method took, or others at all."""
-    taken: dict[str, list[float]] = defaultdict(list)
-    for result in section.results:
-        taken[result.cell.method.name] += [seconds(record) for record in result.records]
+    taken: dict[tuple[str, bool], list[float]] = defaultdict(list)  # on held-out data a run has few tasks
+    for held_out, results in ((False, section.results), (True, section.validation)):
+        for result in results:
+            taken[result.cell.method.name, held_out] += [seconds(record) for record in result.records]
     if not taken:
         return None
     overall = mean(value for values in taken.values() for value in values)
-    asked = store.experiments()[section.name]
-    per_method: dict[str, int] = defaultdict(int)
-    for cell in asked["cells"]:
-        per_method[cell["spec"]["method"]["name"]] += len(cell["seeds"])
+    wanted: dict[tuple[str, bool], int] = defaultdict(int)
+    for cell in store.experiments()[section.name]["cells"]:
+        wanted[cell["spec"]["method"]["name"], cell.get("validation", False)] += len(cell["seeds"])
     total = 0.0
-    for method, runs in per_method.items():
-        done = len(taken.get(method, []))
-        total += (runs - done) * (mean(taken[method]) if done else overall)
+    for kind, runs in wanted.items():
+        done = len(taken.get(kind, []))
+        total += (runs - done) * (mean(taken[kind]) if done else overall)
     return timedelta(seconds=max(1, round(total)))

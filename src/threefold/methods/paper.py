@@ -24,6 +24,16 @@ def chosen(protocol: str, scenario: str, method: str) -> dict[str, Any]:
     return found
 
 
+def trained_so(part: Part, protocol: str, scenario: str) -> bool:
+    """Has it the paper's hyperparameters? Where the text can be read in several ways, an option may have any of them."""
+    theirs, readings = chosen(protocol, scenario, part.name), _tables()["readings"].get(part.name, {})
+    for name, field in type(part).model_fields.items():
+        right = [theirs[name]] if name in theirs else readings.get(name, [field.default])
+        if getattr(part, name) not in right:
+            return False
+    return True
+
+
 def resolve(method: Method, protocol: str, scenario: str) -> Method:
     """The method with every hyperparameter that was not given set to the paper's value."""
     return Method(*(_resolved(part, protocol, scenario) for part in method.parts))

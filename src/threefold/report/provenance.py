@@ -56,8 +56,7 @@ def provenance(sections: Sequence[Section]) -> list[Batch]:
 
 def distinct(sections: Sequence[Section]) -> list[Record]:
     """The runs behind these sections; a run that several of them show is one run."""
-    every = {record.key: record for section in sections for result in section.results for record in result.records}
-    return list(every.values())
+    return list({record.key: record for section in sections for record in section.records}.values())
 
 
 def machine_seconds(records: Iterable[Record]) -> float:

@@ -48,9 +48,9 @@ def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str
     return Merged(len(found), present)
 
 
-def together(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The cells of two commands of the same name: each once, with the seeds of both."""
-    both = {}
+def together(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What two commands of the same name asked for: each cell once, with the seeds of both, and the remarks of both."""
+    both: dict[str, Any] = {"notes": before["notes"] | asked["notes"]}
     for what in ("cells", "refused"):
         known = {run_key(old["spec"]): dict(old) for old in before[what]}
         for new in asked[what]:
@@ -58,7 +58,19 @@ def together(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, l
             if "seeds" in new:
                 old["seeds"] = sorted({*old["seeds"], *new["seeds"]})
         both[what] = list(known.values())
-    return both
+    return both | {"command": _command(before, asked, _runs(both))}
+
+
+def _command(before: Mapping[str, Any], asked: Mapping[str, Any], runs: set[tuple[str, int]]) -> str:
+    """What trains all that both asked for: one of their commands if it does, else one after the other."""
+    for one in (asked, before):
+        if _runs(one) == runs:
+            return str(one.get("command", ""))
+    return " && ".join(dict.fromkeys(f"{before['command']} && {asked['command']}".split(" && ")))
+
+
+def _runs(asked: Mapping[str, Any]) -> set[tuple[str, int]]:
+    return {(run_key(cell["spec"]), seed) for cell in asked["cells"] for seed in cell["seeds"]}
 
 
 def _remember(store: Store, name: str, asked: dict[str, Any]) -> None:
@@ -67,7 +79,7 @@ def _remember(store: Store, name: str, asked: dict[str, Any]) -> None:
     if mine is None:
         store.remember(name, asked)
         return
-    whole = mine | together(mine, asked) | {"notes": asked["notes"] | mine["notes"]}
+    whole = mine | together(mine, asked)
     if whole != mine:
         store.remember(name, whole)
 

@@ -97,7 +97,7 @@ class View:
     def _now(self, trouble: str | None) -> str:
         stands = self._pace.look(time.time())
         left = [(each.section, self._left[each.section.name]) for each in self._found if each.section.left]
-        done = sum(len(result.records) for each in self._found for result in each.section.results)
+        done = sum(len(each.section.records) for each in self._found)
         return self.templates.get_template("now.html").render(
             trouble=trouble,
             running=[stand for stand in stands if stand.alive],

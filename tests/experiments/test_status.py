@@ -1,0 +1,86 @@
+"""What is done, what is left, and by which command: for grids with held-out runs, and after several commands."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cohort_lab import small_mnist
+
+from threefold.experiments.ask import Asked, Options, ask, sections
+from threefold.experiments.run import run_cells
+from threefold.experiments.spec import Experiment, paper_experiment
+from threefold.experiments.status import seconds, status_of, time_left
+from threefold.report.provenance import provenance
+from threefold.results import Store
+
+GRID = {
+    "name": "grid",
+    "kind": "grids",
+    "protocol": "split-mnist",
+    "seeds": "3",
+    "training": {"iters": 2, "hidden": 8, "batch": 16},
+    "validation": {"share": 0.2, "tasks": 2},
+    "methods": [{"method": "ewc", "scenarios": ["task"], "with": {"strength": [0.1, 1e3]}}],
+}
+
+
+@pytest.fixture(autouse=True)
+def _small_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_mnist(monkeypatch)
+
+
+def told(path: Path) -> str:
+    with Store(path, readonly=True) as store:
+        return next(status_of(store))
+
+
+def test_held_out_runs_count_on_both_sides(tmp_path: Path) -> None:
+    path = tmp_path / "grid.db"
+    asked = ask(Experiment.model_validate(GRID), Options(device="cpu"), "experiment grid.toml")
+    with Store(path) as store:
+        asked.add(store)
+    assert "grid: 0 of 12 runs done, 12 left, time not known yet" in told(path)
+    run_cells(asked.validation, asked.seeds, path)
+    assert "grid: 6 of 12 runs done, 6 left, about" in told(path)
+    run_cells(asked.cells, asked.seeds[:2], path)
+    assert "grid: 10 of 12 runs done, 2 left, about" in told(path)
+    with Store(path, readonly=True) as store:
+        (section,) = sections(store)
+        each = [seconds(record) for result in section.results for record in result.records]
+        expected = 2 * sum(each) / len(each)  # the two that are left are whole ones, not short ones on held-out data
+        assert time_left(store, section) == timedelta(seconds=max(1, round(expected)))
+    run_cells(asked.cells, asked.seeds, path)
+    assert told(path) == "grid: 12 of 12 runs done"
+    with Store(path, readonly=True) as store:
+        assert sum(batch.runs for batch in provenance(sections(store))) == 12
+
+
+def table(**options: object) -> Asked:
+    given = Options(device="cpu", **options)  # type: ignore[arg-type]
+    return ask(paper_experiment("table4"), given, "reproduce table4")
+
+
+def after(path: Path, *asked: Asked) -> dict[str, object]:
+    with Store(path) as store:
+        for each in asked:
+            each.add(store)
+        (found,) = store.experiments().values()
+    return found
+
+
+def test_a_later_command_for_a_part_takes_nothing_away(tmp_path: Path) -> None:
+    whole = table(seeds="20")
+    found = after(tmp_path / "a.db", whole, table(only=["ewc"], seeds="5"))
+    assert found["notes"] == whole.notes
+    assert set(whole.notes) > set(table(only=["ewc"]).notes)
+    assert found["command"] == whole.command
+    assert found == after(tmp_path / "b.db", table(only=["ewc"], seeds="5"), whole) | {"cells": found["cells"]}
+
+
+def test_commands_of_which_none_trains_all_are_told_one_after_the_other(tmp_path: Path) -> None:
+    first, second = table(only=["ewc"], seeds="1-3"), table(only=["lwf", "ewc"], seeds="2-5")
+    commands = f"{first.command} && {second.command}"
+    assert after(tmp_path / "a.db", first, second, first)["command"] == commands
+    store = f"--store {tmp_path}/a.db"
+    assert told(tmp_path / "a.db").endswith(f": {first.command} {store} && {second.command} {store}")
+    assert after(tmp_path / "a.db", table())["command"] == table().command

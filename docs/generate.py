@@ -198,7 +198,7 @@ def figures(by_name: Mapping[str, Section]) -> str:
                 told.append(markdown.block(selected(chart)))
             said = statements(section, chart)
             told += [markdown.block(block) for block in claims(said)]
-            if doubtful := [f"{each.title}. {SAID[each.title]}" for each in said if each.truth is not Truth.HOLDS]:
+            if doubtful := [f"{each.title}. {SAID[each.title]}" for each in said if each.title in SAID]:
                 told += ["On what does not hold, or cannot be told:", markdown.block(Items(doubtful))]
         if section.notes:
             told.append(markdown.block(Items(remarks(section))))

@@ -25,7 +25,7 @@ def chosen(protocol: str, scenario: str, method: str) -> dict[str, Any]:
 
 
 def trained_so(part: Part, protocol: str, scenario: str) -> bool:
-    """Has it the paper's hyperparameters? Where the text can be read in several ways, an option may have any of them."""
+    """Has it the paper's hyperparameters? Where the text can be read in several ways, any will do."""
     theirs, readings = chosen(protocol, scenario, part.name), _tables()["readings"].get(part.name, {})
     for name, field in type(part).model_fields.items():
         right = [theirs[name]] if name in theirs else readings.get(name, [field.default])

@@ -87,7 +87,10 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "protocol": (["run", "spilt-mnist"], ["protocol 'spilt-mnist'", "did you mean 'split-mnist'?"]),
     "protocol unlike any": (["run", "xyz"], ["protocol 'xyz'", "permuted-mnist, split-mnist"]),
     "dataset in protocol": (["run", "split-mnits"], ["dataset 'mnits'", "did you mean 'mnist'?"]),
-    "dataset in protocol beside data": (["run", "split-mnits", *TINY[2:]], ["dataset 'mnits'", "'mnist'?"]),
+    "dataset in protocol beside data": (
+        ["run", "split-mnist", *TINY[2:]],
+        ["data is 'tiny.npz', but protocol 'split-mnist' names its data", "right would be split --data tiny.npz"],
+    ),
     "dataset": (["run", "split", "--data", "fashion"], ["dataset 'fashion'", "did you mean 'fashion-mnist'?"]),
     "scenario": ([*MNIST, "--scenario", "clas"], ["scenario 'clas'", "did you mean 'class'?"]),
     "method": ([*MNIST, "--method", "ofline"], ["method 'ofline'", "did you mean 'offline'?"]),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_lab import SETTINGS, Ended, Terminal, arrays, write_npz
+from tiny_lab import SETTINGS, Ended, Terminal, arrays
 
 import threefold
 import threefold.data
@@ -80,11 +80,12 @@ def test_a_table_with_dashes_and_their_reasons(lab: Path, cli: Cli) -> None:
     lines = shown(cli(*RUN, "--method", "none", "--method", "picky", "--seeds", "2"))
     assert lines[0].startswith("split-tiny: average accuracy over all tasks, per cent (mean ± SEM of 2 seeds)")
     number = r"\d+\.\d\d ± \d+\.\d\d"
-    for cell, pattern in zip(row(lines, "None"), [number, "–"] * 3, strict=True):
-        assert re.fullmatch(pattern, cell)
+    assert len(row(lines, "None")) == 3, "nothing is published of these data"
+    for cell in row(lines, "None"):
+        assert re.fullmatch(number, cell)
     picky = row(lines, "Picky One")
     assert re.fullmatch(number, picky[0])
-    assert picky[1:] == ["–"] * 5
+    assert picky[1:] == ["–"] * 2
     for title in ("Domain-IL", "Class-IL"):
         assert f"– Picky One in {title}: Picky must be told the task [always]; in {title} it is not." in lines
 
@@ -93,16 +94,25 @@ def test_numbers_are_those_of_the_json(lab: Path, cli: Cli) -> None:
     words = [*RUN, "--scenario", "domain", "--seeds", "3"]
     lines = shown(cli(*words))
     accuracy = json.loads(cli(*words, "--json").out)["results"][0]["accuracy"]
-    assert row(lines, "None") == [f"{accuracy['mean']:.2f} ± {accuracy['sem']:.2f}", "–"]
+    assert row(lines, "None") == [f"{accuracy['mean']:.2f} ± {accuracy['sem']:.2f}"]
+
+
+@pytest.fixture
+def small_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small data that go by MNIST's name."""
+    made = threefold.Dataset.from_arrays(**arrays(classes=10, train=400), name="mnist")
+    monkeypatch.setattr(threefold.data, "load", lambda name, report: made)
 
 
 @pytest.mark.parametrize(("columns", "narrow"), [(80, True), (120, False)])
+@pytest.mark.usefixtures("small_mnist")
 def test_a_table_fits_the_terminal(
     lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, columns: int, narrow: bool
 ) -> None:
     """At 80 columns, too, every number and every name is there."""
     terminal = Terminal(monkeypatch, "stdout", columns)
-    assert cli(*RUN, "--method", "none", "--method", "offline", "--seeds", "2").status == 0
+    words = ["run", "split-mnist", *SETTINGS, "--method", "none", "--method", "offline", "--seeds", "2"]
+    assert cli(*words).status == 0
     lines = [line.rstrip() for line in terminal.text().splitlines()]
     table = [line for line in lines if line.startswith(("┃", "│"))]
     assert max(map(len, table)) <= columns
@@ -123,17 +133,18 @@ def test_variants_of_one_method_have_rows_of_their_own(lab: Path, cli: Cli) -> N
     assert row(lines, "Picky One (strength=2.0)")
 
 
+@pytest.mark.usefixtures("small_mnist")
 def test_what_was_shortened_and_a_command_that_runs_it_in_full(
     lab: Path, cli: Cli, plan: Callable[[str], Planned]
 ) -> None:
-    write_npz(lab / "my own [data].npz", classes=6)
-    words = ["run", "split", "--data", "my own [data].npz", "--tasks", "3", *SETTINGS, "--lr", "0.01"]
-    words += ["--method", "none", "--method", "picky:strength=2.5", "--seeds", "5-7"]
+    words = ["run", "split-mnist", "--tasks", "2", *SETTINGS, "--lr", "0.01", "--scenario", "task"]
+    words += ["--scenario", "class", "--method", "none", "--method", "picky:strength=2.5", "--seeds", "5-7"]
     lines = shown(cli(*words))
-    assert lines[0].startswith("split-my own [data]: ")
     note = next(line for line in lines if line.startswith("This was shortened"))
     match = re.fullmatch(
-        r"This was shortened: 6 of 2000 iterations per task and 3 of 20 seeds\. In full: (threefold run .*)", note
+        r"This was shortened: 6 of 2000 iterations per task, 2 of 5 tasks, 8 of 400 units per layer, 3 of 20 seeds\."
+        r" In full: (threefold run .*)",
+        note,
     )
     assert match
     short, full = plan(shlex.join(["threefold", *words])), plan(match[1])
@@ -141,33 +152,45 @@ def test_what_was_shortened_and_a_command_that_runs_it_in_full(
     assert [cell.name for cell in full.cells] == [cell.name for cell in short.cells]
     for mine, theirs in zip(short.cells, full.cells, strict=True):
         expected = mine.spec()
-        expected["training"]["iters"] = 2000
+        expected["training"] |= {"iters": 2000, "hidden": 400}
+        expected["protocol"]["tasks"] = 5
         assert theirs.spec() == expected
+        assert theirs.cuts() == []
 
 
-def test_the_full_command_of_a_known_dataset_names_it(
-    lab: Path, cli: Cli, plan: Callable[[str], Planned], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = threefold.Dataset.from_arrays(**arrays(classes=10, train=400), name="mnist")
-    monkeypatch.setattr(threefold.data, "load", lambda name, report: made)
+def test_data_of_ones_own_have_no_length_but_their_own(lab: Path, cli: Cli) -> None:
+    out = cli(*RUN, "--scenario", "class", "--seeds", "2").out
+    assert "split-tiny: average accuracy" in out
+    assert "shortened" not in out
+    assert "published" not in out
+
+
+@pytest.mark.usefixtures("small_mnist")
+def test_the_full_command_uses_the_task_where_it_was_used(lab: Path, cli: Cli, plan: Callable[[str], Planned]) -> None:
     words = ["run", "permuted-mnist", *SETTINGS, "--method", "xdg", "--scenario", "task", "--task-id-in", "hidden"]
     lines = shown(cli(*words, "--seeds", "2"))
     assert row(lines, "XdG")[1] == "90.41 ± 0.32", "that of table B.1"
     note = next(line for line in lines if line.startswith("This was shortened"))
     command = note.partition("In full: ")[2]
     assert command == (
-        "threefold run permuted-mnist --scenario task --method xdg --hidden 8 --batch 16 --task-id-in hidden --seeds 20"
+        "threefold run permuted-mnist --scenario task --method xdg --batch 16 --task-id-in hidden --seeds 20"
     )
     (cell,) = plan(command).cells
     assert (cell.task_id_in, cell.training.iters, cell.protocol.title) == ("hidden", 5000, "permuted-mnist")
 
 
+@pytest.mark.usefixtures("small_mnist")
 def test_only_what_was_cut_is_said_to_be(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threefold.Split, "defaults", replace(threefold.Split.defaults, iters=6))
-    words = [*RUN, "--scenario", "class", "--seeds"]
+    monkeypatch.setattr(threefold.Split, "defaults", replace(threefold.Split.defaults, iters=6, hidden=8))
+    words = ["run", "split-mnist", *SETTINGS, "--scenario", "class", "--seeds"]
     assert "shortened: 2 of 20 seeds. In full" in cli(*words, "2").out
     assert "shortened" not in cli(*words, "20").out
     assert "shortened: 5 of 6 iterations per task. In full" in cli(*words, "20", "--iters", "5").out
     longer = cli(*words, "2", "--iters", "7").out
     assert "shortened: 2 of 20 seeds. In full" in longer
     assert "--iters 7" in longer, "what was longer than the paper's stays so"
+
+
+def test_scenarios_may_be_named_one_after_the_other(lab: Path, cli: Cli, plan: Callable[[str], Planned]) -> None:
+    told = plan(shlex.join(["threefold", *RUN, "--scenario", "class", "--scenario", "task"]))
+    assert [cell.scenario.name for cell in told.cells] == ["task", "class"]

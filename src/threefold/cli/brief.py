@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from threefold.experiments import Section
-from threefold.report.terminal import comparison
+from threefold.report.terminal import fitting
+from threefold.report.words import count
 from threefold.results import published_cells
 
 PAPER_SEEDS = max(cell.n for cell in published_cells())
@@ -19,21 +20,24 @@ def show(sections: Sequence[Section], store: Path) -> None:
     """The tables, what they came to, and where to find more."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     for section in sections:
-        if section.kind == "table" and section.results:
-            console.print(comparison(section.results, section.refused, narrow=console.width < 110))
+        for protocol in dict.fromkeys(result.cell.protocol.title for result in section.results):
+            if section.kind == "table":
+                mine = [result for result in section.results if result.cell.protocol.title == protocol]
+                refused = [pair for pair in section.refused if pair[0].protocol.title == protocol]
+                console.print(fitting(console, mine, refused))
         verdicts = Counter(str(v.outcome) for result in section.results if (v := result.verdict))
-        words = [f"{count} of {verdicts.total()} cells: {outcome}" for outcome, count in verdicts.most_common()]
+        words = [f"{number} of {verdicts.total()} cells: {outcome}" for outcome, number in verdicts.most_common()]
         runs = sum(len(result.records) for result in section.results)
-        line = f"{section.title}: {runs} runs in {len(section.results)} cells."
-        for text in (line, "; ".join(words), shortened(section)):
+        line = f"{section.title}: {count(runs, 'run')} in {count(len(section.results), 'cell')}."
+        for text in (line, "; ".join(words), shortened(section, store)):
             if text:
                 console.print(text, markup=False, highlight=False, soft_wrap=True)
     more = shlex.join(["threefold", "report", "--store", str(store), "--format", "html", "-o", "report.html"])
     console.print(f"All the evidence, the figures and why a cell shows a dash: {more}", highlight=False, soft_wrap=True)
 
 
-def shortened(section: Section) -> str:
-    """A sentence that says what was cut short, and the command that runs it in full."""
+def shortened(section: Section, store: Path) -> str:
+    """A sentence that says what is less than in the paper, and the command that runs all of it, if there is one."""
     cut = []
     for result in section.results:
         seeds = len(result.records)
@@ -42,6 +46,21 @@ def shortened(section: Section) -> str:
             cut.append(f"{seeds} of {PAPER_SEEDS} seeds")
     if not cut:
         return ""
-    words = shlex.split(section.command)
-    name = words[2] if len(words) > 2 else section.name
-    return f"This was shortened: {', '.join(dict.fromkeys(cut))}. In full: {shlex.join([*words[:2], name])}"
+    told = f"This was shortened: {', '.join(dict.fromkeys(cut))}."
+    full = _in_full(section.command)
+    if full == section.command:  # so says the experiment's own file
+        return told
+    where = "" if store == Path("threefold.db") else f" --store {shlex.quote(str(store))}"
+    return f"{told} In full: {full}{where}"
+
+
+def _in_full(command: str) -> str:
+    """The same command without what makes it shorter."""
+    words = iter(shlex.split(command.partition(" && ")[0]))
+    kept = []
+    for word in words:
+        if word in ("--seeds", "--iters"):
+            next(words, None)
+        elif word != "--quick":
+            kept.append(word)
+    return shlex.join(kept)

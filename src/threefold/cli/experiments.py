@@ -121,6 +121,7 @@ def _train(
     from threefold.experiments import Failed, Stopped, run_cells
     from threefold.experiments.ask import ask, sections
     from threefold.experiments.run import check_batches
+    from threefold.report.words import count
     from threefold.results import Store
 
     with fetching() as report:
@@ -148,5 +149,5 @@ def _train(
         raise failed
     if stopped:
         left = sum(section.left for section in mine)
-        typer.echo(f"threefold: stopped with {left} runs left; the same command goes on.", err=True)
+        typer.echo(f"threefold: stopped with {count(left, 'run')} left; the same command goes on.", err=True)
         raise typer.Exit(MORE_TO_DO)

@@ -11,16 +11,23 @@ import typer
 
 if TYPE_CHECKING:
     from threefold.experiments import Cell, Result
+    from threefold.scenarios import Scenario
     from threefold.scenarios.scenario import TaskIdIn
 
 PAPER_SEEDS = 20
 
 
 def run(
-    protocol: Annotated[str, typer.Argument(help="split-mnist, permuted-mnist, or split or permuted with --data.")],
-    scenario: Annotated[str, typer.Option(help="task, domain, class or all.")] = "all",
+    protocol: Annotated[
+        str,
+        typer.Argument(help="split-mnist, permuted-fashion-mnist, …; or split or permuted with --data."),
+    ],
+    scenario: Annotated[
+        list[str] | None, typer.Option(help="task, domain, class, or all if not given; may be repeated.")
+    ] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="NAME or NAME:key=value,…; may be repeated; all for every method.")
+        list[str] | None,
+        typer.Option(help="NAME or NAME:key=value,…, none if not given; may be repeated; all for every method."),
     ] = None,
     seeds: Annotated[str, typer.Option(help="20 (seeds 1 to 20), 3-7, or 1,5,9.")] = "20",
     tasks: Annotated[int | None, typer.Option(help="Number of tasks; the paper's if not given.")] = None,
@@ -38,11 +45,10 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Train methods in scenarios, one network for each seed, and compare them with the published numbers."""
-    from threefold import protocols, scenarios
+    from threefold import protocols
     from threefold.cli.progress import Bars, fetching
     from threefold.data import load
-    from threefold.data import names as datasets
-    from threefold.errors import ThreefoldError, unknown
+    from threefold.errors import ThreefoldError
     from threefold.experiments import Cell, Settings, parse_seeds, run_cells
     from threefold.experiments.ask import Asked
     from threefold.experiments.cell import written
@@ -52,9 +58,11 @@ def run(
 
     # everything that needs no data is checked before any is fetched
     kind, named = protocols.find(protocol)
-    if data and named and named not in datasets():
-        raise unknown("dataset", named, datasets())
-    wanted = list(scenarios.SCENARIOS.values()) if scenario == "all" else [scenarios.find(scenario)]
+    if data and named:
+        raise ThreefoldError(
+            f"data is '{data}', but protocol '{protocol}' names its data; right would be {kind.name} --data {data}."
+        )
+    wanted = _scenarios(scenario or ["all"])
     names = [name for given in method or ["none"] for name in (METHODS if given == "all" else [given])]
     methods = {written(parsed): parsed for parsed in map(parse, names)}
     chosen = parse_seeds(seeds)
@@ -75,14 +83,33 @@ def run(
     name = f"{cut.title}, {cell.training.iters} iterations"
     check_batches(allowed, chosen)  # before the store is there
     with Store(store) as opened:  # now, so that others can see what is asked for while it is trained
-        command = shlex.join(["threefold", *sys.argv[1:]])
-        Asked(f"run {name}", name, chosen, allowed, refused, command=command).add(opened)
+        Asked(f"run {name}", name, chosen, allowed, refused, command=_command(sys.argv)).add(opened)
     with Bars(len(allowed)) as bars:
         results = run_cells(allowed, chosen, store, bars)
     if as_json:
         print(json.dumps(_document(results, refused), indent=2, allow_nan=False))
     else:
-        _show(results, refused, data)
+        _show(results, refused)
+
+
+def _command(words: "Sequence[str]") -> str:
+    """What was typed, but for the store: whoever shows it knows where it found it."""
+    program = ["threefold"] if Path(words[0]).name in ("threefold", "__main__.py") else ["python", words[0]]
+    rest = list(words[1:])
+    if "--store" in rest:
+        place = rest.index("--store")
+        del rest[place : place + 2]
+    return shlex.join([*program, *(word for word in rest if not word.startswith("--store="))])
+
+
+def _scenarios(names: "Sequence[str]") -> "list[Scenario]":
+    from threefold import scenarios
+    from threefold.errors import unknown
+
+    for name in names:
+        if name not in {*scenarios.SCENARIOS, "all"}:
+            raise unknown("scenario", name, [*scenarios.SCENARIOS, "all"])
+    return [scenario for name, scenario in scenarios.SCENARIOS.items() if {name, "all"} & set(names)]
 
 
 def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]") -> dict[str, object]:
@@ -95,44 +122,33 @@ def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]"
     }
 
 
-def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", data: str | None) -> None:
+def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]") -> None:
     from rich.console import Console
 
-    from threefold.report.terminal import comparison, reasons
+    from threefold.report.terminal import fitting, reasons
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    table = comparison(results, refused)
-    if console.measure(table, options=console.options.update(max_width=1000)).maximum > console.width:
-        table = comparison(results, refused, narrow=True)
-    console.print(table)
+    console.print(fitting(console, results, refused))
     for where, reason in reasons(refused).items():
         console.print(f"– {where}: {reason}", style="dim", markup=False, highlight=False)
     for result in results:
         if result.diverged:
             seeds = ", ".join(map(str, result.diverged))
             console.print(f"{result.cell.name} diverged for seed {seeds}.", markup=False, highlight=False)
-    note = shortened(results, data)
+    note = shortened(results)
     if note:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
-def shortened(results: "Sequence[Result]", data: str | None = None) -> str | None:
-    """A sentence that says what was cut short, and the command that runs it in full (`data` as it was given)."""
+def shortened(results: "Sequence[Result]") -> str | None:
+    """A sentence that says what was cut short, and the command that runs it in full: for the paper's data alone."""
     from threefold.experiments.command import run_command
 
     cell, seeds = results[0].cell, len(results[0].seeds)
-    training, paper = cell.training, cell.protocol.defaults
-    cut = []
-    if training.iters < paper.iters:
-        cut.append(f"{training.iters} of {paper.iters} iterations per task")
-    if seeds < PAPER_SEEDS:
+    cut = cell.cuts()
+    if seeds < PAPER_SEEDS and cell.on_the_papers_data:
         cut.append(f"{seeds} of {PAPER_SEEDS} seeds")
     if not cut:
         return None
-    full = run_command(
-        [result.cell for result in results],
-        range(1, max(seeds, PAPER_SEEDS) + 1),
-        data=data,
-        iters=max(training.iters, paper.iters),
-    )
-    return f"This was shortened: {' and '.join(cut)}. In full: {full}"
+    full = run_command([each.cell for each in results], range(1, max(seeds, PAPER_SEEDS) + 1), in_full=True)
+    return f"This was shortened: {', '.join(cut)}. In full: {full}"

@@ -19,7 +19,7 @@ from threefold.methods.registry import split_parts
 from threefold.nets import MLP
 from threefold.protocols import Protocol
 from threefold.protocols import find as find_protocol
-from threefold.results import Published, lookup
+from threefold.results import Published, lookup, published_cells
 from threefold.scenarios import Outputs, Scenario, TaskIdIn
 from threefold.scenarios import find as find_scenario
 
@@ -116,8 +116,14 @@ class Cell:
             return False
         return ours == (defaults.iters, defaults.batch, defaults.hidden, defaults.lr, self.protocol.default_tasks)
 
+    @property
+    def on_the_papers_data(self) -> bool:
+        return self.protocol.title in {cell.protocol for cell in published_cells()}
+
     def cuts(self) -> list[str]:
-        """What is less than in the paper, in words."""
+        """What is less than in the paper, in words; data that are not the paper's have no length but their own."""
+        if not self.on_the_papers_data:
+            return []
         paper, training = self.protocol.defaults, self.training
         counts = (
             ("iterations per task", training.iters, paper.iters),

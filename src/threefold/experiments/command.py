@@ -7,32 +7,33 @@ from threefold.data import names as datasets
 from threefold.experiments.cell import Cell, code_of, written
 from threefold.experiments.seeds import written_seeds
 from threefold.methods import METHODS
+from threefold.scenarios import SCENARIOS
 
 
 def run_command(
     cells: Sequence[Cell],
     seeds: Sequence[int],
     *,
-    data: str | None = None,
-    iters: int | None = None,
     device: str | None = None,
+    in_full: bool = False,
 ) -> str:
     """`threefold run` for cells that differ in scenario and method alone. What is the paper's is left out.
 
-    `data` is a file of the user's own, as it was given; `iters` is said if it is not the cells' own.
+    `in_full`: what is less than in the paper becomes the paper's.
     """
     cell = cells[0]
     protocol, training, paper = cell.protocol, cell.training, cell.protocol.defaults
     names = list(dict.fromkeys(each.scenario.name for each in cells))
-    words = ["threefold", "run", protocol.name if data else protocol.title]
-    words += ["--scenario", names[0] if len(names) == 1 else "all"]
+    least = paper if in_full else training
+    words = ["threefold", "run", protocol.title]
+    for name in names if len(names) < len(SCENARIOS) else ["all"]:
+        words += ["--scenario", name]
     for method in dict.fromkeys(written(each.method) for each in cells):
         words += ["--method", method]
     for option, value, usual in (
-        ("--data", data, None),
-        ("--tasks", protocol.tasks, protocol.default_tasks),
-        ("--iters", iters or training.iters, paper.iters),
-        ("--hidden", training.hidden, paper.hidden),
+        ("--tasks", max(protocol.tasks, protocol.default_tasks if in_full else 0), protocol.default_tasks),
+        ("--iters", max(training.iters, least.iters), paper.iters),
+        ("--hidden", max(training.hidden, least.hidden), paper.hidden),
         ("--lr", cell.lr, paper.lr),
         ("--batch", training.batch, paper.batch),
         ("--device", device, None),

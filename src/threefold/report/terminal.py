@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
@@ -10,9 +10,10 @@ from rich.text import Text
 
 from threefold.experiments import Cell, Result, Section
 from threefold.report import document
+from threefold.report.panels import seeds_of
 from threefold.report.words import DASH, plus_minus, printable, theirs, title
 
-__all__ = ["DASH", "comparison", "ours", "plus_minus", "reasons", "render", "theirs", "title"]
+__all__ = ["DASH", "comparison", "fitting", "ours", "plus_minus", "reasons", "render", "theirs", "title"]
 
 COLOURS = {"✓": "green", "✗": "bold red", "?": "yellow"}
 
@@ -62,35 +63,49 @@ def _cell(text: str) -> Text:
     return cell
 
 
-def comparison(results: Sequence[Result], refused: Sequence[tuple[Cell, str]], *, narrow: bool = False) -> Table:
-    """Methods × scenarios: mean ± SEM of the average accuracy, and the published number beside it.
+def fitting(console: Console, results: Sequence[Result], refused: Sequence[tuple[Cell, str]]) -> Group:
+    """The comparison, narrow if it would be too wide for this terminal."""
+    wide = console.measure(_numbers(results, refused), options=console.options.update(max_width=1000)).maximum
+    return comparison(results, refused, narrow=wide > console.width)
 
-    `narrow`: below it instead.
+
+def comparison(results: Sequence[Result], refused: Sequence[tuple[Cell, str]], *, narrow: bool = False) -> Group:
+    """Methods × scenarios: mean ± SEM of the average accuracy, and the published number beside it, if there is any.
+
+    `narrow`: below it instead. A dash is what cannot be done, a blank what was not asked for.
     """
+    seeds, below = seeds_of([result.accuracy for result in results]), narrow and _published(results)
+    caption = f"average accuracy over all tasks, per cent (mean ± SEM of {seeds}{'; below: published' * below})"
+    heading = Text(printable(f"{results[0].cell.protocol.title}: {caption}"), style="bold")
+    return Group(heading, _numbers(results, refused, narrow=narrow))
+
+
+def _published(results: Sequence[Result]) -> bool:
+    return any(result.cell.published() for result in results)
+
+
+def _numbers(results: Sequence[Result], refused: Sequence[tuple[Cell, str]], *, narrow: bool = False) -> Table:
     cells = {(title(r.cell.method), r.cell.scenario.title): r for r in results}
+    dashes = {(title(cell.method), cell.scenario.title) for cell, _ in refused}
     shown = [r.cell for r in results] + [cell for cell, _ in refused]
     scenarios = list(dict.fromkeys(cell.scenario.title for cell in shown))
-    first = results[0]
-    table = Table(
-        title=escape(
-            f"{first.cell.protocol.title}: average accuracy over all tasks, per cent (mean ± SEM of"
-            f" {len(first.seeds)} seed{'s' * (len(first.seeds) > 1)}{'; below: published' * narrow})"
-        ),
-        title_justify="left",
-        title_style="bold",
-        show_lines=narrow,
-    )
+    published = _published(results)
+    table = Table(show_lines=narrow)
     table.add_column("Method")
     for scenario in scenarios:
         table.add_column(scenario, justify="right", no_wrap=True)
-        if not narrow:
+        if published and not narrow:
             table.add_column("published", justify="right", style="dim", no_wrap=True)
     for method in dict.fromkeys(title(cell.method) for cell in shown):
         row: list[str] = []
         for scenario in scenarios:
             result = cells.get((method, scenario))
-            pair = (ours(result), theirs(result.cell.published())) if result else (DASH, DASH)
-            row += [f"{pair[0]}\n[dim]{pair[1]}[/dim]"] if narrow else pair
+            dash = DASH if (method, scenario) in dashes else ""
+            pair = (ours(result), theirs(result.cell.published())) if result else (dash, dash)
+            if not published:
+                row.append(pair[0])
+            else:
+                row += [f"{pair[0]}\n[dim]{pair[1]}[/dim]"] if narrow else pair
         table.add_row(escape(method), *row)
     return table
 

@@ -18,9 +18,11 @@ from threefold.methods import (
     Method,
     Offline,
     OnlineEWC,
+    Part,
     XdG,
     build,
     parse,
+    register,
     resolve,
 )
 
@@ -52,7 +54,6 @@ WRITTEN = {
     "offline": [Offline()],
     "none": [],
     "none+ewc": [EWC()],
-    "ewc:": [EWC()],
 }
 
 
@@ -86,6 +87,7 @@ BAD = {
     "dgr:temperature=2": ["'temperature'"],
     "none:x=1": ["'none' has no hyperparameters", "'x'"],
     "offline:x=1": ["'offline' has no hyperparameters", "'x'"],
+    "ewc:": ["'ewc:' has nothing after the colon", "right would be ewc or ewc:key=value"],
     "ewc:strength": ["'strength'", "key=value"],
     "ewc:strength=": ["strength of ewc is ''"],
     "ewc:strength=strong": ["strength of ewc is 'strong'", "number"],
@@ -120,6 +122,45 @@ def test_what_cannot_be_read_gets_one_sentence(text, named):
     for piece in named:
         assert piece in str(info.value)
     assert "\n" not in str(info.value)
+
+
+class Taken(Part):
+    name = "ewc"
+
+
+class Unwritable(Part):
+    name = "my method:x"
+
+
+class Nameless(Part):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        (Taken, "name of Taken is 'ewc', which threefold has already"),
+        (Unwritable, "name of Unwritable is 'my method:x'; right would be a letter"),
+        (Nameless, "name of Nameless is ''"),
+        (3, "method is 3; right would be a class that inherits from Part"),
+    ],
+)
+def test_what_cannot_be_registered_gets_one_sentence(part, named):
+    before = dict(METHODS)
+    with pytest.raises(ThreefoldError) as info:
+        register(part, "Replay", "Mine")
+    assert named in str(info.value)
+    assert before == METHODS
+
+
+def test_a_class_of_ones_own_may_be_registered_again():
+    first, again = (type("Mine", (Part,), {"name": "mine", "__annotations__": {}}) for _ in range(2))
+    try:
+        for each in (first, again):
+            register(each, "Replay", "Mine")
+        assert METHODS["mine"].part is again
+    finally:
+        METHODS.pop("mine", None)
 
 
 def test_build_takes_values_of_their_own_type():

@@ -11,7 +11,7 @@ from hostile import NAME, REASON, hostile_section
 from page_reader import Page
 from PIL import Image
 
-from threefold.experiments import Section
+from threefold.experiments import Result, Section
 from threefold.report import html
 from threefold.report.evidence import boards
 from threefold.report.figures import dreams, mosaic
@@ -128,3 +128,15 @@ def test_a_picture_holds_its_pixels() -> None:
     pixels = np.asarray(Image.open(BytesIO(b64decode(address.partition(",")[2]))))
     assert np.array_equal(pixels // 17, mosaic(images) // 16)  # sixteen shades are enough to look at
     assert np.array_equal(pixels[29:57, 58:86] // 17, images[1, 2] // 16)
+
+
+def test_a_published_number_is_counted_once_and_the_papers_own_experiment_decides() -> None:
+    def lwf(reduction: str, mean: float) -> Result:
+        return a_result(a_cell(protocol(), "class", f"lwf:reduction={reduction}"), mean, 0.5, 20)
+
+    none = a_result(a_cell(protocol(), "class", "none"), 19.9, 0.05, 20)
+    readings = Section("readings", "Readings", "table", [lwf("sum", 20.2), none])
+    table = Section("table4", "Table 4", "table", [lwf("mean", 24.0), none])
+    for sections in ([table, readings], [readings, table]):
+        assert "Of 2 published numbers measured here, 2 agree." in html.render(sections)
+    assert "Of 2 published numbers measured here, 1 agrees." in html.render([readings])

@@ -1,7 +1,7 @@
 """`threefold list`: what there is."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
 
 import typer
 
@@ -47,11 +47,20 @@ def _methods() -> "Table":
             where.append(f"{scenario.title}: {reason or 'yes'}")
         fields = entry.part.model_fields if entry.part else {}
         meanings = [
-            f"{name}: {field.description} ({_default(entry.name, name, field)})" for name, field in fields.items()
+            f"{name}: {field.description} ({_values(field)}{_default(entry.name, name, field)})"
+            for name, field in fields.items()
         ]
         row = (entry.name, entry.strategy, entry.meaning, "\n".join(meanings), "\n".join(where))
         table.add_row(*map(escape, row))
     return table
+
+
+def _values(field: "FieldInfo") -> str:
+    """What it may be, where that is a choice of words."""
+    if get_origin(field.annotation) is not Literal:
+        return ""
+    *most, last = get_args(field.annotation)
+    return f"{', '.join(most)} or {last}; "
 
 
 def _default(method: str, name: str, field: "FieldInfo") -> str:

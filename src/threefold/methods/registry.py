@@ -27,11 +27,21 @@ class Entry:
 
 
 METHODS: dict[str, Entry] = {}
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")  # so that the command line can write it
 
 
 def register(part: type[Part] | None, strategy: str, title: str, meaning: str = "", name: str = "") -> None:
-    """Make a method known by its name; its meaning is the first line of its docstring."""
-    name = part.name if part else name
+    """Make a method known by its name; its meaning is the first line of its docstring. Again is no mistake: a notebook
+    defines its classes anew."""
+    if part is not None and not (isinstance(part, type) and issubclass(part, Part)):
+        raise ThreefoldError(f"method is {part!r}; right would be a class that inherits from Part.")
+    name = getattr(part, "name", "") if part else name
+    whose = f"name of {part.__name__}" if part else "name"
+    if not NAME.fullmatch(name):
+        raise ThreefoldError(f"{whose} is '{name}'; right would be a letter, then letters, digits, - or _.")
+    known = METHODS.get(name)
+    if known and (known.part is None or known.part.__module__.startswith("threefold.")):
+        raise ThreefoldError(f"{whose} is '{name}', which threefold has already; right would be a name of its own.")
     meaning = meaning or ((part.__doc__ or "").strip().splitlines() or [""])[0]
     METHODS[name] = Entry(name, title, strategy, meaning, part)
 
@@ -62,7 +72,9 @@ def split_parts(text: str) -> list[str]:
 
 
 def _part(text: str) -> Part | None:
-    name, _, listed = text.partition(":")
+    name, colon, listed = text.partition(":")
+    if colon and not listed:
+        raise ThreefoldError(f"method '{text}' has nothing after the colon; right would be {name} or {name}:key=value.")
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     given: dict[str, str] = {}

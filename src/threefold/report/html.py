@@ -8,6 +8,7 @@ from importlib.resources import files
 from string import Template
 
 from threefold.experiments import Section
+from threefold.experiments.spec import PAPER
 from threefold.report.charts import charts
 from threefold.report.evidence import RULE, Board, boards
 from threefold.report.html_cell import detail
@@ -17,7 +18,7 @@ from threefold.report.panels import Chart
 from threefold.report.provenance import distinct, machine_seconds, provenance
 from threefold.report.svg import SHADES
 from threefold.report.words import count, duration, moment
-from threefold.results import utc_now
+from threefold.results import Published, utc_now
 from threefold.version import VERSION
 
 JUDGED = {
@@ -94,11 +95,10 @@ def summary(arranged: Sequence[Arranged]) -> str:
         cells = "".join(f"<td>{number or ''}</td>" for number in numbers)
         rows.append(f'<tr><th><a href="#{each.name}">{escape(section.title)}</a></th>{cells}</tr>')
     records = distinct(sections)
-    judged = totals["agrees"] + totals["differs"] + totals["unsure"]
     lede = f"{count(len(records), 'run')}, {duration(machine_seconds(records))} of machine time."
-    if judged:
-        agree = "agrees" if totals["agrees"] == 1 else "agree"
-        lede = f"{totals['agrees']} of {count(judged, 'judged cell')} {agree} with the published numbers. {lede}"
+    if judged := _each_once(arranged):
+        agree = sum(verdict == "agrees" for verdict in judged)
+        lede = f"Of {count(len(judged), 'published number')} measured here, {count(agree, 'agrees', 'agree')}. {lede}"
     if left:
         lede += f" {count(left, 'run')} still to be trained."
     names = ["Experiment", "cells", *(JUDGED[code] for code in shown)] + (["runs left"] if left else [])
@@ -108,6 +108,18 @@ def summary(arranged: Sequence[Arranged]) -> str:
         f'<tbody>{"".join(rows)}</tbody></table><nav><ul><li><a href="#reading">How cells are judged</a></li>'
         '<li><a href="#places">What was run where</a></li></ul></nav>'
     )
+
+
+def _each_once(arranged: Sequence[Arranged]) -> list[str]:
+    """The verdicts on the published numbers. One that several experiments have is judged by the first of the paper's:
+    others may take another reading on purpose."""
+    by_paper = sorted(arranged, key=lambda each: each.section.name not in PAPER)
+    found: dict[Published, str] = {}
+    for each in by_paper:
+        for cell in (cell for board in each.boards for cell in board.cells):
+            if cell.verdict and cell.published:
+                found.setdefault(cell.published, cell.code)
+    return list(found.values())
 
 
 def closing(sections: Sequence[Section]) -> str:

@@ -90,7 +90,7 @@ def summary(by_name: Mapping[str, Section]) -> str:
                 means.append(result.accuracy)
     counts = Counter(verdicts.values())
     many = len(published_cells())
-    told = [f"{len(verdicts)} of the {many} published numbers were measured in full length, with {seeds_of(means)}:"]
+    told = [f"{len(verdicts)} of the {many} published numbers were measured at full length, with {seeds_of(means)}:"]
     told += [f"{counts[Outcome.AGREES]} agree, {counts[Outcome.DIFFERS]} differ."]
     if len(verdicts) < many:
         told += [f"{many - len(verdicts)} still to be run."]

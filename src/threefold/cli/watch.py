@@ -11,7 +11,7 @@ from threefold.cli.experiments import StoreFile
 def watch(
     store: StoreFile = Path("threefold.db"),
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")] = 8303,
-    host: Annotated[str, typer.Option(help="Address to listen on; another than this machine's own gets a token.")] = (
+    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own asks for a token.")] = (
         "127.0.0.1"
     ),
 ) -> None:

@@ -9,6 +9,7 @@ from torch.func import grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
+from threefold.engine import handed
 from threefold.engine.heap import keep_freed_memory
 from threefold.engine.material import Material
 from threefold.engine.optimizer import Adam, Beside, Pull
@@ -106,7 +107,7 @@ class Lockstep:
             self.nets: dict[str, nn.Module] = {"classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units)}
             named = {part.name: part.networks(setting) for part in self._template}
         for networks in named.values():
-            self.nets |= networks
+            self.nets |= dict(sorted(networks.items()))  # a checkpoint knows the optimiser's tensors by their places
         lent = lent or {}
         own = {name: net for name, net in self.nets.items() if name not in lent}
         self._beside = {part: networks.keys() - {"classifier"} for part, networks in named.items()}
@@ -185,10 +186,13 @@ class Lockstep:
     def _also(self, read: dict[str, Memory]) -> list[Beside]:
         """What else happens to each parameter; the classifier's come first."""
         assert self.optimizer is not None
+        params = self.params["classifier"]
         leashes = [leash for place in self._leashed() if (leash := self._leash(place, read))]
-        paths = [path for part in self.parts if (path := part.path(read[part.name])) is not None]
+        paths = [
+            handed.path(part, path, params) for part in self.parts if (path := part.path(read[part.name])) is not None
+        ]
         beside = []
-        for name, param in self.params["classifier"].items():
+        for name, param in params.items():
             shape = (-1, *[1] * (param.dim() - 1))
             pulls = [
                 Pull(leash.strength.view(shape), leash.anchor[name], leash.precision[name])  # type: ignore[union-attr]
@@ -203,15 +207,7 @@ class Lockstep:
 
         def one(numbers: dict[str, Tensor], memory: Memory, params: Params) -> tuple[Any, ...]:
             leash = part.model_copy(update=numbers).leash(memory)
-            if leash is None:
-                return ()
-            strength = leash.strength
-            if not isinstance(strength, Tensor):
-                strength = torch.full((), float(strength), device=self.device)
-            return strength, *(
-                {name: torch.broadcast_to(tree[name], p.shape) for name, p in params.items()}
-                for tree in (leash.anchor, leash.precision)
-            )
+            return () if leash is None else tuple(handed.leash(part, leash, params))
 
         found = vmap(one)(self._numbers[place], read[part.name], self.params["classifier"])
         return Leash(*found) if found else None
@@ -241,7 +237,8 @@ class Lockstep:
         grads, value = grad_and_value(loss)(params)
         for part in parts:
             if later and part.adjusts:
-                grads = grads | {"classifier": part.adjust(grads["classifier"], learner, drawn)}
+                adjusted = part.adjust(grads["classifier"], learner, drawn)
+                grads = grads | {"classifier": handed.gradient(part, adjusted, params["classifier"])}
         return grads, value
 
     # outside training
@@ -301,7 +298,8 @@ class Lockstep:
 
         def apart(leaf: Tensor) -> Tensor:
             """A memory changes neither with parameters nor with an earlier memory; and it is in one piece."""
-            return leaf.clone() if leaf.untyped_storage().data_ptr() in live else leaf.contiguous()
+            alive = leaf.untyped_storage().data_ptr() in live
+            return leaf.clone(memory_format=torch.contiguous_format) if alive else leaf.contiguous()
 
         for part in self.parts:
             if part.name not in besides:

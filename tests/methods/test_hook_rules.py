@@ -200,6 +200,18 @@ def test_what_is_replayed_need_not_be_inputs():
     assert not same(trained(Latent()), trained(Method()))
 
 
+@pytest.mark.parametrize(
+    ("module", "outside"),
+    [("threefold.methods.mine", False), ("threefold", False), ("threefold_extras.parts", True), ("__main__", True)],
+)
+def test_a_part_knows_whether_it_is_from_outside(module, outside):
+    """An heir is from where it was written, whatever it inherits from."""
+    heir = type("Heir", (ER,), {"__module__": module})
+    assert heir.from_outside() is outside
+    assert heir(budget=30).from_outside() is outside
+    assert not ER.from_outside()
+
+
 def test_an_heir_of_er_is_trained_by_its_own_rules():
     class Heir(ER):
         def loss(self, learner, batch):

@@ -54,7 +54,7 @@ class Exemplars(Part):
 
     def steps_read(self, memory: Memory) -> Memory:
         """Stored data reach the steps by way of draws."""
-        if not type(self).__module__.startswith("threefold."):  # an heir may do anything
+        if self.from_outside():  # an heir may do anything
             return memory
         return {name: value for name, value in memory.items() if name not in ("stored", "count", "means")}
 

@@ -311,8 +311,8 @@ class Lockstep:
 
     def keepsakes(self) -> dict[str, Tensor]:
         """What the parts want kept of the task just finished."""
-        kept = [part.keepsakes(self, self.memory[part.name]) for part in self.parts]
-        return {name: value.cpu().clone() for some in kept for name, value in some.items()}
+        each = [part.keepsakes(self, self.memory[part.name]) for part in self.parts]
+        return {name: value.cpu().clone() for some in each for name, value in some.items()}
 
     def finite(self) -> Tensor:
         """Which replicas hold finite numbers only."""

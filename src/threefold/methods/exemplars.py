@@ -193,7 +193,7 @@ class ICaRL(Exemplars):
         return pool
 
     def loss(self, learner: Learner, batch: Batch) -> Tensor:
-        """Binary classification for the task's own classes, distillation for earlier ones (equations 16 and 17)."""
+        """Binary classification for the task's own classes, distillation for earlier ones (equations 15 and 16)."""
         logits, active = learner.logits(batch.x, batch.task), learner.now.active[batch.task]
         own = batch.y.unsqueeze(-1) == torch.arange(logits.shape[-1], device=logits.device)
         target = own.to(logits.dtype)

@@ -147,6 +147,19 @@ def test_gradients_and_leashes_may_lie_in_memory_as_they_like():
         assert (got - wanted).abs().max() < 1e-6
 
 
+def test_so_may_paths():
+    grads, summed = draws(2), []
+    for at_once in (True, False):
+        wide = [torch.zeros(*p.shape, 2, device=DEVICE) for p in grads]
+        optimizer = Adam(draws(1), RATES["in turns"])
+        optimizer.at_once = at_once
+        optimizer.step(grads, [Beside(paths=[path[..., 1]]) for path in wide])
+        assert all(path[..., 0].abs().max() == 0 < path[..., 1].abs().min() for path in wide)
+        summed.append(wide)
+    for got, wanted in zip(*summed, strict=True):
+        assert (got - wanted).abs().max() < 1e-6
+
+
 def test_two_leashes_on_one_weight_both_pull():
     params, grads = draws(1), draws(2)
     (_, one), (_, other) = leashed(3, path=False), leashed(4, path=False)

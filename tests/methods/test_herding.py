@@ -337,11 +337,20 @@ def test_herding_in_groups_or_one_by_one_is_herding(count, monkeypatch):
     real[1, 7:] = False
     real[3, 8:] = False
     count = min(count, 7)
-    chosen = {}
-    for few, products in ((1, 1), (1, 2 * 81), (1, 10**9), (0, 1), (100, 10**9)):
+    chosen, sizes, by_products = {}, [], herding._by_products
+
+    def watched(products, *others):
+        sizes.append(products.numel())
+        return by_products(products, *others)
+
+    monkeypatch.setattr(herding, "_by_products", watched)
+    for few, products in ((0, 10**9), (100, 10**9), (100, 2 * 81), (100, 81), (100, 80)):
         monkeypatch.setattr(herding, "FEW", {"cpu": few})
         monkeypatch.setattr(herding, "PRODUCTS", products)
+        sizes.clear()
         chosen[few, products] = herd(found, real, count)
+        assert max(sizes, default=0) <= products  # never more at once
+        assert bool(sizes) == (few > 0 and products >= 81)
     first, *others = chosen.values()
     assert all(torch.equal(first, other) for other in others)
 

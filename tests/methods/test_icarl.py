@@ -1,4 +1,4 @@
-"""iCaRL's loss against equations 16 and 17, and the data it is trained on (section A.4.1)."""
+"""iCaRL's loss against equations 15 and 16, and the data it is trained on (section A.4.1)."""
 
 import math
 

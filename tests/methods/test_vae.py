@@ -48,7 +48,7 @@ def decode(params, z):
 
 
 def test_its_loss_is_the_two_terms_by_hand(vae):
-    """Equations 12 to 14, sample by sample and pixel by pixel. The paper maximises; the loss is the negative."""
+    """Equations 11 to 13, sample by sample and pixel by pixel. The paper maximises; the loss is the negative."""
     net, params = vae
     x, noise = drawn()
     losses = functional_call(net, params, (x, noise)).tolist()

@@ -188,13 +188,12 @@ class Company:
 def first_task(part: Part) -> tuple[type[Part], str]:
     """Equal for parts with which the first task's steps are the same. An heir from elsewhere may do anything."""
     kind = type(part)
-    ours = kind.__module__.startswith("threefold.")
     later = {
         name
         for name, field in kind.model_fields.items()
         if isinstance(field.json_schema_extra, dict)
         and field.json_schema_extra["later"]
-        and (ours or name in get_annotations(kind))
+        and (not kind.from_outside() or name in get_annotations(kind))
     }
     return kind, part.model_dump_json(exclude=later)
 

@@ -9,6 +9,7 @@ from torch.func import grad_and_value, vmap
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
+from threefold.engine import handed
 from threefold.engine.heap import keep_freed_memory
 from threefold.engine.material import Material
 from threefold.engine.optimizer import Adam, Beside, Pull
@@ -87,49 +88,70 @@ class Lockstep:
         """
         if device.type == "cpu":
             keep_freed_memory()
+        if any(code(method) != code(methods[0]) for method in methods):
+            raise ValueError("the methods of a cohort may differ in numbers only")
         self.seeds, self.setting, self.material, self.device = seeds, setting, material, device
         self.outputs = outputs or [setting.outputs] * len(seeds)
         self._now_dims: Any = MASKS if len(set(self.outputs)) > 1 else None
-        self._template = methods[0].parts  # what is the same for all replicas
         self.methods = methods  # each replica's own, its hyperparameters plain numbers
-        if any(code(method) != code(methods[0]) for method in methods):
-            raise ValueError("the methods of a cohort may differ in numbers only")
-        self._numbers = [
-            {
-                name: torch.tensor([getattr(m.parts[place], name) for m in methods], device=device)
-                for name in part.per_replica()
-            }
-            for place, part in enumerate(self._template)
-        ]
+        self._template = methods[0].parts  # what is the same for all replicas
+        self._numbers = self._numbers_that_differ()
         self.parts = self._bind(self._numbers)
-        with torch.device("meta"):  # modules say how to compute; the parameters are the stack's
-            self.nets: dict[str, nn.Module] = {"classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units)}
-            named = {part.name: part.networks(setting) for part in self._template}
-        for networks in named.values():
-            self.nets |= networks
+        self.nets, self._beside = self._networks()
         lent = lent or {}
-        own = {name: net for name, net in self.nets.items() if name not in lent}
-        self._beside = {part: networks.keys() - {"classifier"} for part, networks in named.items()}
-
-        def begun(seed: int) -> dict[str, Params]:
-            return {name: initial_params(net, generator(seed, f"weights of {name}")) for name, net in own.items()}
-
-        different = list(dict.fromkeys(seeds))
-        initial = dict(zip(different, side_by_side(begun, different), strict=True))
-        rows = torch.tensor([different.index(seed) for seed in seeds], device=device)
-        drawn = self._place(stacked(list(initial.values())))
-        self.own: dict[str, Params] = tree_map(lambda leaf: leaf[rows], drawn)  # what this stack trains
+        initial = self._initial({name: net for name, net in self.nets.items() if name not in lent})
+        self.own = self._for_replicas(initial)  # what this stack trains
         self.params = self.own | dict(lent)
-        memories = [
-            {part.name: part.begin(setting, seed, initial[seed]["classifier"]) for part in method.parts}
-            for method, seed in zip(methods, seeds, strict=True)
-        ]
-        self.memory: dict[str, Memory] = self._place(stacked(memories))
+        self.memory = self._first_memory(initial)
         self.optimizer = Adam(tree_leaves(self.own), lr) if lr is not None else None
         self.loss = torch.zeros(len(seeds), device=device)
         self.program: Program | None = None  # gives the gradients quicker
         self.now = Now(*[torch.empty(0)] * len(Now._fields))
         self.reach(0)
+
+    def _numbers_that_differ(self) -> list[dict[str, Tensor]]:
+        """By part, the hyperparameters that may differ: a number for each replica."""
+
+        def each(place: int, name: str) -> Tensor:
+            return torch.tensor([getattr(method.parts[place], name) for method in self.methods], device=self.device)
+
+        return [{name: each(place, name) for name in part.per_replica()} for place, part in enumerate(self._template)]
+
+    def _networks(self) -> tuple[dict[str, nn.Module], dict[str, set[str]]]:
+        """All networks by name, and for each part the names of those that it has beside the classifier."""
+        setting = self.setting
+        with torch.device("meta"):  # modules say how to compute; the parameters are the stack's
+            nets: dict[str, nn.Module] = {"classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units)}
+            named = {part.name: part.networks(setting) for part in self._template}
+        for networks in named.values():
+            nets |= dict(sorted(networks.items()))  # a checkpoint knows the optimiser's tensors by their places
+        return nets, {part: networks.keys() - {"classifier"} for part, networks in named.items()}
+
+    def _initial(self, nets: Mapping[str, nn.Module]) -> dict[int, dict[str, Params]]:
+        """The parameters that networks begin with, by seed: replicas may share one."""
+
+        def begun(seed: int) -> dict[str, Params]:
+            return {name: initial_params(net, generator(seed, f"weights of {name}")) for name, net in nets.items()}
+
+        different = list(dict.fromkeys(self.seeds))
+        return dict(zip(different, side_by_side(begun, different), strict=True))
+
+    def _for_replicas(self, initial: Mapping[int, dict[str, Params]]) -> dict[str, Params]:
+        """The parameters of each replica's seed, as one stack."""
+        places = {seed: place for place, seed in enumerate(initial)}
+        rows = torch.tensor([places[seed] for seed in self.seeds], device=self.device)
+        drawn = self._place(stacked(list(initial.values())))
+        replicated: dict[str, Params] = tree_map(lambda leaf: leaf[rows], drawn)
+        return replicated
+
+    def _first_memory(self, initial: Mapping[int, dict[str, Params]]) -> dict[str, Memory]:
+        """What the parts remember before the first task."""
+        memories = [
+            {part.name: part.begin(self.setting, seed, initial[seed]["classifier"]) for part in method.parts}
+            for method, seed in zip(self.methods, self.seeds, strict=True)
+        ]
+        memory: dict[str, Memory] = self._place(stacked(memories))
+        return memory
 
     def _place(self, tree: Any) -> Any:
         return tree_map(lambda leaf: leaf.to(self.device), tree)
@@ -185,10 +207,13 @@ class Lockstep:
     def _also(self, read: dict[str, Memory]) -> list[Beside]:
         """What else happens to each parameter; the classifier's come first."""
         assert self.optimizer is not None
+        params = self.params["classifier"]
         leashes = [leash for place in self._leashed() if (leash := self._leash(place, read))]
-        paths = [path for part in self.parts if (path := part.path(read[part.name])) is not None]
+        paths = [
+            handed.path(part, path, params) for part in self.parts if (path := part.path(read[part.name])) is not None
+        ]
         beside = []
-        for name, param in self.params["classifier"].items():
+        for name, param in params.items():
             shape = (-1, *[1] * (param.dim() - 1))
             pulls = [
                 Pull(leash.strength.view(shape), leash.anchor[name], leash.precision[name])  # type: ignore[union-attr]
@@ -203,15 +228,7 @@ class Lockstep:
 
         def one(numbers: dict[str, Tensor], memory: Memory, params: Params) -> tuple[Any, ...]:
             leash = part.model_copy(update=numbers).leash(memory)
-            if leash is None:
-                return ()
-            strength = leash.strength
-            if not isinstance(strength, Tensor):
-                strength = torch.full((), float(strength), device=self.device)
-            return strength, *(
-                {name: torch.broadcast_to(tree[name], p.shape) for name, p in params.items()}
-                for tree in (leash.anchor, leash.precision)
-            )
+            return () if leash is None else tuple(handed.leash(part, leash, params))
 
         found = vmap(one)(self._numbers[place], read[part.name], self.params["classifier"])
         return Leash(*found) if found else None
@@ -241,7 +258,8 @@ class Lockstep:
         grads, value = grad_and_value(loss)(params)
         for part in parts:
             if later and part.adjusts:
-                grads = grads | {"classifier": part.adjust(grads["classifier"], learner, drawn)}
+                adjusted = part.adjust(grads["classifier"], learner, drawn)
+                grads = grads | {"classifier": handed.gradient(part, adjusted, params["classifier"])}
         return grads, value
 
     # outside training
@@ -301,7 +319,8 @@ class Lockstep:
 
         def apart(leaf: Tensor) -> Tensor:
             """A memory changes neither with parameters nor with an earlier memory; and it is in one piece."""
-            return leaf.clone() if leaf.untyped_storage().data_ptr() in live else leaf.contiguous()
+            alive = leaf.untyped_storage().data_ptr() in live
+            return leaf.clone(memory_format=torch.contiguous_format) if alive else leaf.contiguous()
 
         for part in self.parts:
             if part.name not in besides:
@@ -313,8 +332,8 @@ class Lockstep:
 
     def keepsakes(self) -> dict[str, Tensor]:
         """What the parts want kept of the task just finished."""
-        kept = [part.keepsakes(self, self.memory[part.name]) for part in self.parts]
-        return {name: value.cpu().clone() for some in kept for name, value in some.items()}
+        each = [part.keepsakes(self, self.memory[part.name]) for part in self.parts]
+        return {name: value.cpu().clone() for some in each for name, value in some.items()}
 
     def finite(self) -> Tensor:
         """Which replicas hold finite numbers only."""

@@ -27,8 +27,9 @@ class Beside(NamedTuple):
     paths: Sequence[Tensor] = ()  # each grows by −Δθ · ∂L/∂θ
 
     @property
-    def few(self) -> bool:
-        return len(self.pulls) < 2 and len(self.paths) < 2
+    def fits_kernel(self) -> bool:
+        """The kernel has room for one pull and one path, and writes to a path as if it were in one piece."""
+        return len(self.pulls) < 2 and len(self.paths) < 2 and all(path.is_contiguous() for path in self.paths)
 
 
 def pulled(param: Tensor, grad: Tensor, pulls: Sequence[Pull]) -> Tensor:
@@ -57,7 +58,7 @@ class Adam:
     ) -> Sequence[Tensor]:
         """Take a step; `whole`: and return the gradients with all pulls, which the kernel would not write down."""
         beside = beside or [Beside()] * len(grads)
-        if self.at_once and not whole and all(also.few for also in beside) and self._all_at_once(grads, beside):
+        if self.at_once and not whole and all(also.fits_kernel for also in beside) and self._all_at_once(grads, beside):
             return []
         return self._in_turn(grads, beside)
 

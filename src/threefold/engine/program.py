@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from threefold.errors import ThreefoldError
+
 
 class Program:
     """A function of trees of tensors, compiled for the shapes of its first call.
@@ -32,7 +34,7 @@ class Program:
         if self._compiled is None:
             try:
                 result = self._first(function, leaves, spec)
-            except torch.OutOfMemoryError:
+            except (torch.OutOfMemoryError, ThreefoldError):
                 raise
             except Exception as error:  # whatever a compiler that is missing or broken raises
                 reason = " ".join(str(error).split())[:200]

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -99,65 +100,109 @@ def train_together(
             taker.quiet = saver.quiet
             return taker
 
-        saved = checkpoint.load(device) if checkpoint else None
-        seconds: dict[str, float] = saved["seconds"] if saved else _no_time()
-        if saved:
-            company.restore(saved["company"])
-            outcomes = [Outcome(**outcome) for outcome in tree_map_only(Tensor, Tensor.cpu, saved["outcomes"])]
-        else:
-            with _timed(seconds, "evaluate"):
-                outcomes = [Outcome.before_training(view) for view in company.views]
-        finished = saved["finished"] if saved else 0
-        saved = None  # it was copied: gigabytes on a GPU must not stay for the rest of training
-        stacks = company.trained if finished else company.seedlings()
-        takers = [taken_by(stack) for stack in stacks]
-        for task in range(finished, protocol.tasks):
-            company.reach(task)
-            with _timed(seconds, "train"):
-                _train_task(company, stacks, takers, task, outcomes, report, ahead)
-                _wait(device)
-                if task == 0:
-                    company.grow(stacks)
-                    grown = zip(company.trained, stacks, takers, strict=True)
-                    takers = [taker if stack is was else taken_by(stack) for stack, was, taker in grown]
-                    stacks = company.trained
-            with _timed(seconds, "consolidate"):
-                company.consolidate()
-                for view, outcome in zip(company.views, outcomes, strict=True):
-                    outcome.keepsakes.append(view.stack.keepsakes())
-                _wait(device)
-            with _timed(seconds, "evaluate"):
-                for view, outcome in zip(company.views, outcomes, strict=True):
-                    outcome.measure(view, task)
-            if task + 1 < protocol.tasks:
-                state = {"company": company.state(), "outcomes": [vars(outcome) for outcome in outcomes]}
-                saver.save(state | {"finished": task + 1, "seconds": seconds})
-    for outcome in outcomes:
-        outcome.seconds = seconds
-    return outcomes
+        course = _course(company, checkpoint)
+        trainees = Trainees(company, taken_by, course.finished)
+        while course.finished < protocol.tasks:
+            company.reach(course.finished)
+            with _timed(course.seconds, "train"):
+                _train_task(trainees, course, report, ahead)
+            course.finish_task()
+            if course.finished < protocol.tasks:
+                saver.save(course.state())
+    for outcome in course.outcomes:
+        outcome.seconds = course.seconds
+    return course.outcomes
 
 
-def _train_task(
-    company: Company,
-    stacks: Sequence[Lockstep],
-    takers: Sequence[Steps],
-    task: int,
-    outcomes: Sequence[Outcome],
-    report: Callable[[Progress], None],
-    ahead: Ahead,
-) -> None:
+@dataclass
+class Course:
+    """How far a cohort has come, and what was measured on the way."""
+
+    company: Company
+    outcomes: list[Outcome]  # of each crew
+    seconds: dict[str, float]
+    finished: int = 0  # tasks
+
+    @classmethod
+    def begun(cls, company: Company) -> "Course":
+        seconds = _no_time()
+        with _timed(seconds, "evaluate"):
+            return cls(company, [Outcome.before_training(view) for view in company.views], seconds)
+
+    @classmethod
+    def resumed(cls, company: Company, saved: dict[str, Any]) -> "Course":
+        company.restore(saved["company"])
+        outcomes = [Outcome(**outcome) for outcome in tree_map_only(Tensor, Tensor.cpu, saved["outcomes"])]
+        return cls(company, outcomes, saved["seconds"], saved["finished"])
+
+    def finish_task(self) -> None:
+        """The task is trained: it is taken into the memories, and all tasks are judged."""
+        each = list(zip(self.company.views, self.outcomes, strict=True))
+        with _timed(self.seconds, "consolidate"):
+            self.company.consolidate()
+            for view, outcome in each:
+                outcome.keepsakes.append(view.stack.keepsakes())
+            _wait(self.company.device)
+        with _timed(self.seconds, "evaluate"):
+            for view, outcome in each:
+                outcome.measure(view, self.finished)
+        self.finished += 1
+
+    def state(self) -> dict[str, Any]:
+        outcomes = [vars(outcome) for outcome in self.outcomes]
+        course = {"outcomes": outcomes, "finished": self.finished, "seconds": self.seconds}
+        return {"company": self.company.state()} | course
+
+
+def _course(company: Company, checkpoint: Checkpoint | None) -> Course:
+    """From where the checkpoint stands, or from the beginning.
+
+    What was read was copied, and is let go of here: gigabytes on a GPU must not stay for the rest of training.
+    """
+    saved = checkpoint.load(company.device) if checkpoint else None
+    return Course.resumed(company, saved) if saved else Course.begun(company)
+
+
+class Trainees:
+    """The stacks that learn, and who takes the steps of each. The first task is learned by seedlings."""
+
+    def __init__(self, company: Company, taken_by: Callable[[Lockstep], Steps], finished: int) -> None:
+        self.company, self.taken_by = company, taken_by
+        self.stacks = company.trained if finished else company.seedlings()
+        self.takers = [taken_by(stack) for stack in self.stacks]
+
+    def grow(self) -> None:
+        """The first task is learned: from now on the company's own stacks learn, the seedlings are let go of."""
+        self.company.grow(self.stacks)
+        each = zip(self.company.trained, self.stacks, self.takers, strict=True)
+        self.takers = [taker if stack is seedling else self.taken_by(stack) for stack, seedling, taker in each]
+        self.stacks = self.company.trained
+
+
+def _train_task(trainees: Trainees, course: Course, report: Callable[[Progress], None], ahead: Ahead) -> None:
+    company, task = course.company, course.finished
     tasks, iters = company.protocol.tasks, company.training.iters
-    alone = task and len(outcomes) == 1  # an average over several methods or scenarios would mean nothing
-    accuracy = outcomes[0].matrix[:, task - 1, :task].mean().item() if alone else None
-    for stack, taker in zip(stacks, takers, strict=True):
+    for stack, taker in zip(trainees.stacks, trainees.takers, strict=True):
         taker.begin(Draws(stack, iters, ahead), (tasks - task) * iters)
     if task + 1 < tasks:
         ahead.look(company.trained, task + 1, iters)
+    accuracy = _accuracy(course)
     for step in range(iters):
-        for taker in takers:
+        for taker in trainees.takers:
             taker.take(step)
         if (step + 1) % REPORT_EVERY == 0 or step + 1 == iters:
             report(Progress(task * iters + step + 1, tasks * iters, task, tasks, accuracy))
+    _wait(company.device)
+    if task == 0:
+        trainees.grow()
+
+
+def _accuracy(course: Course) -> float | None:
+    """The average accuracy after the last task; over several methods or scenarios it would mean nothing."""
+    if course.finished == 0 or len(course.outcomes) != 1:
+        return None
+    last = course.finished - 1
+    return course.outcomes[0].matrix[:, last, : last + 1].mean().item()
 
 
 def _wait(device: torch.device) -> None:

@@ -259,7 +259,7 @@ def _method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
 @cache
 def code_of(part: type[Part]) -> str | None:
     """A sum of the source of a user's part and what it inherits; None for threefold's own, or without a source."""
-    own = [cls for cls in part.__mro__ if issubclass(cls, Part) and cls.__module__.partition(".")[0] != "threefold"]
+    own = [cls for cls in part.__mro__ if issubclass(cls, Part) and cls.from_outside()]
     try:
         return sha256("".join(map(getsource, own)).encode()).hexdigest() if own else None
     except (OSError, TypeError):

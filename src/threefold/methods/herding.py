@@ -8,7 +8,7 @@ from torch import Tensor
 
 FEW = {"cpu": 8, "cuda": 128}  # herding fewer than one sample in so many multiplies the chosen alone with all others
 MOST = 1 << 14  # samples that the kernel can choose from
-PRODUCTS = 1 << 30  # products of samples with each other that herding holds at once: 4 GB
+PRODUCTS = 1 << 30  # products of samples with each other that herding holds at once: 4 GB in float32
 
 
 def herd(features: Tensor, real: Tensor, count: int) -> Tensor:
@@ -24,9 +24,9 @@ def herd(features: Tensor, real: Tensor, count: int) -> Tensor:
     cost = torch.where(real, (features**2).sum(-1) - 2 * towards, torch.inf)
     samples = features.shape[1]
     few = FEW[features.device.type] if samples <= MOST else FEW["cpu"]
-    if count * few < samples:
+    if count * few < samples or samples**2 > PRODUCTS:
         return _by_the_chosen(features, cost, towards, count)
-    group = max(1, PRODUCTS // samples**2)
+    group = PRODUCTS // samples**2
     groups = [slice(start, start + group) for start in range(0, len(features), group)]
     return torch.cat([_by_products(features[g] @ features[g].mT, cost[g], towards[g], count) for g in groups])
 

@@ -96,7 +96,7 @@ class Method:
 
     def scenario_in_masks(self) -> bool:
         """Do its parts meet the scenario in the masks of `Now` only? One from elsewhere may do anything."""
-        return all(part.scenario_in_masks and type(part).__module__.startswith("threefold.") for part in self.parts)
+        return all(part.scenario_in_masks and not part.from_outside() for part in self.parts)
 
     def networks_depend_on(self) -> dict[str, Hashable]:
         """On what the networks beside the classifier depend, by part; those that are like no other's are left out."""

@@ -23,7 +23,7 @@ class VAE(nn.Module):
         self.pixels = Layer(hidden, inputs)
 
     def forward(self, x: Tensor, noise: Tensor) -> Tensor:
-        """The loss of each sample (equations 12 to 14), per pixel: both terms divided by the number of pixels.
+        """The loss of each sample (equations 11 to 13), per pixel: both terms divided by the number of pixels.
 
         The paper states the two terms as what is maximised; the loss is their negative.
         """

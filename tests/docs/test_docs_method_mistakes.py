@@ -70,7 +70,11 @@ MISTAKES: dict[str, list[Any]] = {
     "`p.mul_(0.9)` for a parameter, in a loss": [("penalty", lambda self, params, memory: scaled(params, "mul_"))],
     "`memory[n].add_(1)` in a loss": [("penalty", lambda self, params, memory: scaled(memory, "add_"))],
     "`self.count = 1`": [("penalty", lambda self, params, memory: setattr(self, "count", 1))],
-    "a Python number in the memory": [("begin", lambda self, setting, seed, params: {"count": 0})],
+    "a Python number in the memory": [
+        ("begin", lambda self, setting, seed, params: {"count": 0}),
+        ("consolidate", lambda self, stack, memory, task: {"count": task}),
+    ],
+    "`consolidate` without a `return`": [("consolidate", lambda self, stack, memory, task: None)],
     "`self.strength * p` in `consolidate`": [
         ("consolidate", lambda self, stack, memory, task: {
             n: self.strength * p for n, p in stack.params["classifier"].items()})

@@ -370,3 +370,16 @@ def test_a_memory_is_in_one_piece_however_it_is_handed_over():
     lab = Lab("split", "class", Turned(), (3, 1)).reach(1)
     assert all(tensor.is_contiguous() for tensor in lab.memory("turned").values())
     assert torch.equal(lab.memory("turned")["theirs"].mT, lab.params["classifier"][WEIGHTS])
+
+
+def test_a_misspelt_hook_is_asked_about():
+    with pytest.warns(UserWarning, match="Mine defines pennalty, which is no hook; did you mean penalty"):
+
+        class Mine(Part):
+            name = "mine"
+
+            def pennalty(self, params, memory):
+                return 0.0
+
+            def helper(self):
+                return 1

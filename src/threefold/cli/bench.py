@@ -29,7 +29,10 @@ def bench(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")] = "auto",
     rounds: Annotated[
-        int | None, typer.Option(min=3, help="Repetitions, of which the median is shown; 9 for steps, 3 for trainings if not given.")
+        int | None,
+        typer.Option(
+            min=3, help="Repetitions, of which the median is shown; 9 for steps, 3 for trainings if not given."
+        ),
     ] = None,
     protocol: Annotated[str, typer.Option(help="Whose steps are taken with each method: split or permuted.")] = "split",
 ) -> None:

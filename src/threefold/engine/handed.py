@@ -5,10 +5,11 @@ from typing import Any
 
 import torch
 from torch import Size, Tensor
+from torch.utils._pytree import tree_leaves
 
 from threefold.errors import ThreefoldError
 from threefold.methods import Leash, Part
-from threefold.methods.part import Params
+from threefold.methods.part import Memory, Params
 
 
 def gradient(part: Part, given: Any, params: Params) -> Params:
@@ -20,6 +21,18 @@ def gradient(part: Part, given: Any, params: Params) -> Params:
             " tensor for each of its parameters and no other."
         )
     return found
+
+
+def memory(hook: str, part: Part, given: Any) -> Memory:
+    """What `begin` or `consolidate` wants to be remembered: tensors by name, in dictionaries or lists at will."""
+    what = f"{hook} of {part.name}"
+    if not isinstance(given, Mapping):
+        raise ThreefoldError(f"{what} gives {_kind(given)}; right would be a dictionary of tensors.")
+    for name, value in given.items():
+        for leaf in tree_leaves(value):
+            if not isinstance(leaf, Tensor):
+                raise ThreefoldError(f"{what} gives {_kind(leaf)} for '{name}'; right would be a tensor.")
+    return dict(given)
 
 
 def path(part: Part, given: Any, params: Params) -> Params:
@@ -72,4 +85,5 @@ def _told(shape: Size) -> str:
 
 
 def _kind(value: Any) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
+    kind = type(value).__name__
+    return "nothing" if value is None else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

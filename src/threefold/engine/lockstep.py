@@ -147,7 +147,10 @@ class Lockstep:
     def _first_memory(self, initial: Mapping[int, dict[str, Params]]) -> dict[str, Memory]:
         """What the parts remember before the first task."""
         memories = [
-            {part.name: part.begin(self.setting, seed, initial[seed]["classifier"]) for part in method.parts}
+            {
+                part.name: handed.memory("begin", part, part.begin(self.setting, seed, initial[seed]["classifier"]))
+                for part in method.parts
+            }
             for method, seed in zip(self.methods, self.seeds, strict=True)
         ]
         memory: dict[str, Memory] = self._place(stacked(memories))
@@ -325,7 +328,7 @@ class Lockstep:
         for part in self.parts:
             if part.name not in besides:
                 memory = self.memory[part.name]
-                fresh = part.consolidate(self, memory, self.task)
+                fresh = handed.memory("consolidate", part, part.consolidate(self, memory, self.task))
                 changed = {name: tree_map(apart, v) for name, v in fresh.items() if v is not memory.get(name)}
                 changed = {name: kept(memory[name], v) if name in memory else v for name, v in changed.items()}
                 self.memory[part.name] = {name: changed.get(name, value) for name, value in fresh.items()}

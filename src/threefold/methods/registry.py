@@ -40,7 +40,7 @@ def register(part: type[Part] | None, strategy: str, title: str, meaning: str = 
     if not NAME.fullmatch(name):
         raise ThreefoldError(f"{whose} is '{name}'; right would be a letter, then letters, digits, - or _.")
     known = METHODS.get(name)
-    if known and (known.part is None or known.part.__module__.startswith("threefold.")):
+    if known and (known.part is None or not known.part.from_outside()):
         raise ThreefoldError(f"{whose} is '{name}', which threefold has already; right would be a name of its own.")
     meaning = meaning or ((part.__doc__ or "").strip().splitlines() or [""])[0]
     METHODS[name] = Entry(name, title, strategy, meaning, part)

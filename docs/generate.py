@@ -24,7 +24,7 @@ from threefold.report.document import Heading, Items, Table, body, claims, closi
 from threefold.report.evidence import boards, remarks
 from threefold.report.figures import file_name, save_chart
 from threefold.report.panels import Chart, seeds_of
-from threefold.report.statements import Truth, statements
+from threefold.report.statements import statements
 from threefold.report.words import plus_minus, theirs
 from threefold.results import Outcome, Store, merge, published_cells
 

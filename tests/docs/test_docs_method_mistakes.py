@@ -93,7 +93,7 @@ def test_mistakes_lead_to_what_the_page_quotes(small: Dataset, mistake: str) -> 
     (quoted,) = code_in(got)
     for wrong in MISTAKES[mistake]:
         part = with_hook(*wrong)
-        with pytest.raises((RuntimeError, TypeError, ValueError), match=re.escape(quoted)):
+        with pytest.raises((RuntimeError, TypeError, ValueError, threefold.ThreefoldError), match=re.escape(quoted)):
             threefold.run(Split(small), method=part(), **QUICK)
 
 

@@ -30,9 +30,7 @@ def bench(
     precision: Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")] = "auto",
     rounds: Annotated[
         int | None,
-        typer.Option(
-            min=3, help="Repetitions, of which the median is shown; 9 for steps, 3 for trainings if not given."
-        ),
+        typer.Option(min=3, help="Repetitions, medians of which are shown: 9 steps or 3 trainings."),
     ] = None,
     protocol: Annotated[str, typer.Option(help="Whose steps are taken with each method: split or permuted.")] = "split",
 ) -> None:

@@ -110,8 +110,9 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "no protocol": (["run"], ["protocol is missing", "split-mnist"]),
     "nothing to list": (["list"], ["what is missing", "methods, protocols or scenarios"]),
     "option without value": ([*MNIST, "--seeds"], ["seeds has no value", "--seeds VALUE"]),
-    "one argument too many": ([*MNIST, "permuted-mnist"], ["unexpected", "permuted-mnist"]),
-    "rounds of bench": (["bench", "--rounds", "1"], ["rounds is '1'", "greater than or equal to 3"]),
+    "one argument too many": ([*MNIST, "permuted-mnist"], ["'permuted-mnist' is more than the command takes"]),
+    "rounds of bench": (["bench", "--rounds", "1"], ["rounds is '1'", "a number greater than or equal to 3"]),
+    "what to bench": (["bench", "stepz"], ["what 'stepz' is not known", "did you mean 'steps'?"]),
     # hyperparameters
     "hyperparameter": ([*MNIST, "--method", "leash:strenght=1"], ["'strenght'", "did you mean 'strength'?"]),
     "hyperparameter of none": ([*MNIST, "--method", "none:x=1"], ["method 'none' has no hyperparameters", "'x'"]),

@@ -26,10 +26,14 @@ def sentence(error: Any) -> str:
             return f"{_name(error.param)} is missing; right would be: {_meaning(error.param)}"
         case "BadParameter" if (value := _given(error.param)) is not None and error.message.startswith(PARSER):
             right = error.message.removeprefix(PARSER).partition(",")[0]
+            right = f"a number {right}" if right.startswith(("greater", "less")) else right
             return f"{_name(error.param)} is '{value}'; right would be {right}."
-    word = re.match(r"No such command '(.*?)'", error.message)
-    if word:
+        case "BadParameter" if listed := re.search(r"'(.*?)' is not one of (.*)", error.message):
+            return str(unknown(_name(error.param), listed[1], re.findall(r"'(.*?)'", listed[2])))
+    if word := re.match(r"No such command '(.*?)'", error.message):
         return str(unknown("command", word[1], getattr(command, "commands", [])))
+    if extra := re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message):
+        return f"'{extra[1]}' is more than the command takes; right would be options that --help names."
     return f"{str(error.format_message()).rstrip('.')}."
 
 

@@ -189,6 +189,27 @@ def write_down_cohorts(folder: Path) -> None:
     module.execute = noted
 
 
+def little_memory(folder: Path) -> None:
+    """A hook: there is memory for one network at a time; what is trained is written down."""
+    write_down_cohorts(folder)
+    sys.modules["threefold.experiments.cohort"].__dict__["_free_memory"] = lambda device: 1
+
+
+def die_with_little_memory(folder: Path) -> None:
+    """A hook: there is memory for one network at a time; the process dies when the fourth has finished a task."""
+    little_memory(folder)
+    module = sys.modules["threefold.engine.checkpoint"]
+    save, known = module.Checkpoint.save, set()
+
+    def last(checkpoint: Any, state: Any) -> None:
+        save(checkpoint, state)
+        known.add(checkpoint.path)
+        if len(known) == 4:
+            os._exit(9)
+
+    module.Checkpoint.save = last
+
+
 def slow_to_plan(folder: Path) -> None:
     """A hook: it takes longer than a second until it is known what there is to train."""
     module = sys.modules["threefold.experiments.ask"]

@@ -20,7 +20,9 @@ from experiment_lab import (
     checkpoints,
     count,
     die_when_stored,
+    die_with_little_memory,
     furnish,
+    little_memory,
     locks,
     rows,
     server,
@@ -228,3 +230,34 @@ def test_a_partner_that_is_killed_is_finished_for(place: Path, undisturbed: list
     work = trained(place)
     twice = len(work) - len({name for _, name, _ in work})
     assert twice <= 1, "only what the dead one had in training"
+
+
+def test_two_processes_that_see_different_memory_train_no_run_twice(
+    place: Path, undisturbed: list[tuple[Any, ...]]
+) -> None:
+    words = [*EXPERIMENT, "a.db"]
+    with (
+        Command(place, *words, hook=write_down_cohorts) as one,
+        Command(place, *words, hook=little_memory) as other,
+    ):
+        ends = [one.ended(), other.ended()]
+    assert [(end.status, end.err) for end in ends] == [(0, ""), (0, "")]
+    assert beside(place / "a.db") == []
+    work = trained(place)
+    assert {pid for pid, _, _ in work} == {one.process.pid, other.process.pid}
+    assert sorted(key for _, _, keys in work for key in keys) == [row[0] for row in undisturbed]
+
+
+def test_killed_where_memory_was_little_it_goes_on_where_there_is_plenty(place: Path) -> None:
+    store = place / "a.db"
+    with Command(place, *EXPERIMENT, "a.db", hook=die_with_little_memory) as command:
+        assert command.ended().status == 9
+    assert count(store) == 3
+    begun = trained(place)[-1][1:]
+    assert {name for name, _ in checkpoints(store)} == {f"{begun[0]}.pt"}
+    (place / "trained").unlink()
+    with Command(place, *EXPERIMENT, "a.db", hook=write_down_cohorts) as command:
+        assert command.ended().status == 0
+    assert begun in [work[1:] for work in trained(place)], "alone, as it was cut"
+    assert sum(len(keys) for _, _, keys in trained(place)) == RUNS - 3
+    assert beside(store) == []

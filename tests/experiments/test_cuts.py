@@ -5,7 +5,7 @@ import pytest
 
 from threefold import Dataset, Split
 from threefold.experiments import Cell, Cohort, Run, Settings
-from threefold.experiments.cohort import cut, left_of
+from threefold.experiments.cohort import as_begun, cut, left_of
 from threefold.methods import parse
 from threefold.scenarios import SCENARIOS
 
@@ -61,3 +61,19 @@ def test_what_is_left_is_cut_as_it_was_begun(split: Split) -> None:
     later = Cohort(whole.runs[2:])  # begun when two were done already
     assert left_of(whole, set(keys[:2]), {later.name}) == [later]
     assert left_of(whole, set(keys[:2]), {later.halves()[0].name}) == later.halves()
+
+
+def test_what_was_begun_stays_together_and_the_rest_is_planned_anew(split: Split) -> None:
+    whole = cohort(split, 8)
+
+    def of(*wanted: int) -> Cohort:
+        return Cohort(tuple(whole.runs[seed - 1] for seed in wanted))
+
+    def cut_as(*begun: Cohort) -> list[list[int]]:
+        return seeds(as_begun([of(1, 2, 3, 4), of(5, 6, 7, 8)], begun, whole.runs, lambda device: 1 << 40))
+
+    unchanged = [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert cut_as() == cut_as(of(5, 6, 7, 8)) == cut_as(of(1, 2, 3, 4), of(4, 5)) == unchanged
+    assert cut_as(of(7, 2)) == [[7, 2], [1, 3, 4, 5, 6, 8]], "in the order it had"
+    assert cut_as(of(4, 5, 6), of(6, 7), of(7, 8)) == [[7, 8], [4, 5, 6], [1, 2, 3]], "the first goes on"
+    assert cut_as(whole) == [[1, 2, 3, 4, 5, 6, 7, 8]]

@@ -4,14 +4,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Protocol
 
 from threefold.engine import Checkpoint, Progress
 from threefold.errors import ThreefoldError
+from threefold.experiments.begun import Begun
 from threefold.experiments.cell import Cell
 from threefold.experiments.claim import Claim
-from threefold.experiments.cohort import Cohort, Run, cut, described, left_of, plan
+from threefold.experiments.cohort import Cohort, Run, as_begun, cut, described, left_of, plan
 from threefold.experiments.failure import FAILED, Failure, forget_failures, told
 from threefold.experiments.result import Result
 from threefold.results import Record, Store
@@ -106,75 +106,105 @@ class Campaign:
         stop: Callable[[], bool],
     ) -> None:
         self.cells, self.store, self.place, self.watcher, self.stop = cells, store, place, watcher, stop
+        self.begun = Begun(store.path) if store else None
         self.runs = [[Run(cell, seed) for seed in seeds] for cell in cells]
+        self.every = {run.key: run for runs in self.runs for run in runs}
         self.records: dict[str, Record] = {}
         self.missing = [{run.key for run in runs} for runs in self.runs]  # of each cell
         self.cells_of: dict[str, list[int]] = defaultdict(list)
         for number, keys in enumerate(self.missing):
             for key in keys:
                 self.cells_of[key].append(number)
+        self.known: set[str] = set()  # the names of cohorts that some process has begun
         self.waiting: list[Cohort] = []
         self.training: set[Work] = set()
         self.failures: list[Failure] = []
 
     def run(self) -> list[Result]:
-        every = {run.key: run for runs in self.runs for run in runs}
-        self._look(every)
-        whole = plan(every.values(), self.place.memory)
-        self._tidy(whole)
-        begun = self._begun()
-        self.waiting = [piece for cohort in whole for piece in left_of(cohort, self.records.keys(), begun)]
-        if self.place.largest_first:
-            self.waiting.reverse()
+        self._look(self.every)
+        self._plan()
         try:
-            self._train(begun)
+            self._train()
         finally:
             if self.training:
                 self.place.abandon()
             for work in tuple(self.training):
                 self._release(work)
-            if self.store:
-                forget_failures(self._folder, self.records.keys())
+            if self.store and self.begun:
+                self.begun.tidy(self.store)
+                forget_failures(self.begun.folder, self.records.keys())
         if self.failures:
             raise Failed(told(self.failures))
         return [self._result(number) for number in range(len(self.cells))]
 
-    def _train(self, begun: set[str]) -> None:
+    def _plan(self) -> None:
+        whole = plan(self.every.values(), self.place.memory)
+        self._tidy(whole)
+        self.known = self.begun.names() if self.begun else set()
+        left = [piece for cohort in whole for piece in left_of(cohort, self.records.keys(), self.known)]
+        self.waiting = self._as_begun(left)
+        if self.place.largest_first:
+            self.waiting.reverse()
+
+    def _as_begun(self, cohorts: Sequence[Cohort]) -> list[Cohort]:
+        """The same runs, but what was begun of them is as it was cut then, whatever memory is free now."""
+        if self.begun is None:
+            return list(cohorts)
+        keys = {key for cohort in cohorts for key in cohort.keys}
+        runs = {key: run for key, run in self.every.items() if key in keys}
+        begun = self.begun.cohorts(runs)
+        self.known.update(cohort.name for cohort in begun)
+        begun += [cohort for cohort in cohorts if cohort.name in self.known]
+        return as_begun(cohorts, begun, runs.values(), self.place.memory)
+
+    def _train(self) -> None:
         elsewhere: list[Cohort] = []  # in training by other processes
         looked = time.monotonic()
         while self.waiting or elsewhere or self.training:
             self.check_stop()
+            if time.monotonic() - looked >= WAIT:
+                self.waiting, elsewhere, looked = self._as_begun([*self.waiting, *elsewhere]), [], time.monotonic()
             if self.waiting and len(self.waiting) < self.place.room():
-                self.waiting = cut(self.waiting, self.place.idle(), begun)
-            while self.waiting and self.place.room():
-                cohort = self.waiting.pop(0)
-                if not self._begin(cohort):
-                    elsewhere.append(cohort)
-                    begun.add(cohort.name)
-            if self.training:
+                self.waiting = cut(self.waiting, self.place.idle(), self.known)
+            if self.waiting and self.place.room():
+                if theirs := self._begin(self.waiting.pop(0)):
+                    elsewhere.append(theirs)
+                    self.known.add(theirs.name)
+            elif self.training:
                 self.place.attend()
-            elif self.waiting or elsewhere:
+            else:
                 time.sleep(WAIT)
-            if not self.waiting and time.monotonic() - looked >= WAIT:
-                self.waiting, elsewhere, looked = elsewhere, [], time.monotonic()
 
-    def _begin(self, cohort: Cohort) -> bool:
-        """Claim a cohort and have it trained; False if another process is at it."""
+    def _begin(self, cohort: Cohort) -> Cohort | None:
+        """Claim a cohort and have it trained. If other processes are at runs of it, the answer is what to wait for."""
         work = Work(self, cohort)
-        if self.store:
-            work.checkpoint = self._checkpoint(cohort)
-            work.claim = work.closing.enter_context(Claim(work.checkpoint.path.with_suffix(".lock")))
-            if not work.claim.take():
-                return False
+        if self.begun:
+            work.checkpoint = self.begun.checkpoint(cohort)
+            work.claim = self.begun.claim(cohort, work.closing)
+            if not work.claim:
+                return self._theirs(cohort, self.begun.in_training())
         self.training.add(work)
-        keys = {run.key for run in cohort.runs}
-        if self.store and self.store.has(keys) == keys:  # another process did it in the meantime
+        if self.store and (stored := self.store.has(cohort.keys)):  # another process did them in the meantime
             self.finish(work, [])
-            self._look(keys)
+            self._look(stored)
+            self._next(run for run in cohort.runs if run.key not in stored)
         else:
             self.watcher.cohort(cohort)
             self.place.begin(work)
-        return True
+        return None
+
+    def _theirs(self, cohort: Cohort, in_training: set[str]) -> Cohort:
+        """What to wait for of a cohort that cannot be claimed; the other runs are next."""
+        theirs = tuple(run for run in cohort.runs if run.key in in_training)
+        if not theirs:  # it was let go just now
+            return cohort
+        self._next(run for run in cohort.runs if run.key not in in_training)
+        return Cohort(theirs)
+
+    def _next(self, runs: Iterable[Run]) -> None:
+        """What is left of a cohort is trained next."""
+        if left := tuple(runs):
+            self.waiting.insert(0, Cohort(left))
 
     def finish(self, work: Work, records: Sequence[Record]) -> None:
         """A cohort is trained: its records are stored, and its checkpoint may go."""
@@ -201,7 +231,7 @@ class Campaign:
 
     def fail(self, work: Work, reason: str) -> None:
         """A cohort is given up; the others go on."""
-        failure = Failure(described(work.cohort), [run.key for run in work.cohort.runs], reason)
+        failure = Failure(described(work.cohort), work.cohort.keys, reason)
         self.failures.append(failure)
         if work.checkpoint:
             failure.write(work.checkpoint.path.with_suffix(FAILED))
@@ -217,31 +247,16 @@ class Campaign:
         work.closing.close()
         self.watcher.ended(work.cohort)
 
-    def _begun(self) -> set[str]:
-        """The names of cohorts that some process has begun and not ended."""
-        files = self._folder.glob("*") if self.store else ()
-        return {path.stem for path in files if path.suffix in (".pt", ".lock")}
-
     def _tidy(self, cohorts: Iterable[Cohort]) -> None:
         """Checkpoints and locks of cohorts that are in the store: a process was killed right after storing them."""
-        begun, done = self._begun(), self.records.keys()
-        for cohort in cohorts if begun else ():
+        if self.begun is None:
+            return
+        known, done = self.begun.names(), self.records.keys()
+        for cohort in cohorts if known else ():
             for piece in cohort.pieces():
-                if piece.name in begun and all(run.key in done for run in piece.runs):
-                    checkpoint = self._checkpoint(piece)
-                    checkpoint.discard()
-                    with Claim(checkpoint.path.with_suffix(".lock")) as claim:
-                        claim.take()
-        if self.store:
-            forget_failures(self._folder, done)
-
-    @property
-    def _folder(self) -> Path:
-        assert self.store is not None
-        return Path(f"{self.store.path}.checkpoints")
-
-    def _checkpoint(self, cohort: Cohort) -> Checkpoint:
-        return Checkpoint(self._folder / f"{cohort.name}.pt")
+                if piece.name in known and done >= set(piece.keys):
+                    self.begun.discard(piece.name)
+        forget_failures(self.begun.folder, done)
 
     def _keep(self, records: Iterable[Record]) -> None:
         """Take these in, and tell of every cell that is complete by them."""

@@ -81,6 +81,18 @@ def _same(file: IO[str], path: Path) -> bool:
         return False
 
 
+def held(path: Path) -> bool:
+    """Has a live process this lock?"""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is none, or none of ours
+        return False
+    return False
+
+
 def running(folder: Path) -> Iterator[dict[str, Any]]:
     """What live processes last said of the cohorts they train."""
     return (word for word, alive in words(folder).values() if alive)

@@ -56,9 +56,13 @@ class Cohort:
         return [tuple(runs) for runs in _grouped(self.runs).values()]
 
     @property
+    def keys(self) -> list[str]:
+        return [run.key for run in self.runs]
+
+    @property
     def name(self) -> str:
         """A cohort is known by its runs, so the same command finds its checkpoint again."""
-        return sha256(" ".join(run.key for run in self.runs).encode()).hexdigest()[:32]
+        return name_of(self.keys)
 
     @property
     def weight(self) -> int:
@@ -77,6 +81,11 @@ class Cohort:
         if len(self.runs) > 1:
             for half in self.halves():
                 yield from half.pieces()
+
+
+def name_of(keys: Iterable[str]) -> str:
+    """The name of a cohort whose runs have these keys."""
+    return sha256(" ".join(keys).encode()).hexdigest()[:32]
 
 
 def crew_of(runs: Sequence[Run]) -> Crew:
@@ -165,6 +174,28 @@ def left_of(cohort: Cohort, done: Set[str], begun: Set[str]) -> list[Cohort]:
             if any(piece.name in begun for piece in tree.pieces()):
                 return [piece for half in tree.halves() for piece in left_of(half, done, begun)]
     return [left]
+
+
+def as_begun(
+    cohorts: Sequence[Cohort],
+    begun: Iterable[Cohort],
+    runs: Iterable[Run],
+    memory: Callable[[str], int] | None = None,
+) -> list[Cohort]:
+    """Cohorts of these runs; but those that were begun stay as they were cut then, and the others are planned anew.
+
+    Of those that have runs in common, the first is the one to go on.
+    """
+    kept: list[Cohort] = []
+    taken: set[str] = set()
+    for cohort in begun:
+        if taken.isdisjoint(cohort.keys):
+            kept.append(cohort)
+            taken.update(cohort.keys)
+    if {cohort.name for cohort in kept} <= {cohort.name for cohort in cohorts}:
+        return list(cohorts)
+    rest = plan((run for run in runs if run.key not in taken), memory)
+    return sorted([*kept, *rest], key=lambda cohort: cohort.weight)
 
 
 def _shape(cell: Cell) -> str:

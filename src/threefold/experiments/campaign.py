@@ -163,7 +163,9 @@ class Campaign:
         while self.waiting or elsewhere or self.training:
             self.check_stop()
             if time.monotonic() - looked >= WAIT:
-                self.waiting, elsewhere, looked = self._as_begun([*self.waiting, *elsewhere]), [], time.monotonic()
+                looked = time.monotonic()
+                if self._others_began() or elsewhere:
+                    self.waiting, elsewhere = self._as_begun([*self.waiting, *elsewhere]), []
             if self.waiting and len(self.waiting) < self.place.room():
                 self.waiting = cut(self.waiting, self.place.idle(), self.known)
             if self.waiting and self.place.room():
@@ -175,6 +177,12 @@ class Campaign:
             else:
                 time.sleep(WAIT)
 
+    def _others_began(self) -> bool:
+        """Is there a cohort that was not there before? Thousands may wait, and are not gone through for nothing."""
+        new = self.begun.names() - self.known if self.begun else set()
+        self.known |= new
+        return bool(new)
+
     def _begin(self, cohort: Cohort) -> Cohort | None:
         """Claim a cohort and have it trained. If other processes are at runs of it, the answer is what to wait for."""
         work = Work(self, cohort)
@@ -184,6 +192,7 @@ class Campaign:
             if not work.claim:
                 return self._theirs(cohort, self.begun.in_training())
         self.training.add(work)
+        self.known.add(cohort.name)
         if self.store and (stored := self.store.has(cohort.keys)):  # another process did them in the meantime
             self.finish(work, [])
             self._look(stored)

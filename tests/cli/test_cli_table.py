@@ -13,6 +13,7 @@ from tiny_lab import SETTINGS, Ended, Terminal, arrays
 import threefold
 import threefold.data
 import threefold.experiments
+from threefold.cli.run import typed
 from threefold.experiments import Cell
 from threefold.methods import METHODS, Part, hyper
 from threefold.methods.part import Setting
@@ -194,3 +195,16 @@ def test_only_what_was_cut_is_said_to_be(lab: Path, cli: Cli, monkeypatch: pytes
 def test_scenarios_may_be_named_one_after_the_other(lab: Path, cli: Cli, plan: Callable[[str], Planned]) -> None:
     told = plan(shlex.join(["threefold", *RUN, "--scenario", "class", "--scenario", "task"]))
     assert [cell.scenario.name for cell in told.cells] == ["task", "class"]
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["/usr/bin/threefold", "run", "split", "--store", "own.db", "--seeds", "2"], "threefold run split --seeds 2"),
+        (["threefold", "run", "split", "--store=own.db"], "threefold run split"),
+        (["lab.py", "run", "split", "--data", "my own.npz"], "python lab.py run split --data 'my own.npz'"),
+    ],
+)
+def test_a_command_is_remembered_without_its_store_and_with_its_program(words: list[str], command: str) -> None:
+    """Whoever shows it knows the store, and names it once; a method of one's own is known to one's own program."""
+    assert typed(words) == command

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from threefold.experiments import Section
+from threefold.experiments.command import at
 from threefold.report.terminal import fitting
 from threefold.report.words import count
 from threefold.results import published_cells
@@ -50,8 +51,7 @@ def shortened(section: Section, store: Path) -> str:
     full = _in_full(section.command)
     if full == section.command:  # so says the experiment's own file
         return told
-    where = "" if store == Path("threefold.db") else f" --store {shlex.quote(str(store))}"
-    return f"{told} In full: {full}{where}"
+    return f"{told} In full: {full}{at(store)}"
 
 
 def _in_full(command: str) -> str:

@@ -83,16 +83,16 @@ def run(
     name = f"{cut.title}, {cell.training.iters} iterations"
     check_batches(allowed, chosen)  # before the store is there
     with Store(store) as opened:  # now, so that others can see what is asked for while it is trained
-        Asked(f"run {name}", name, chosen, allowed, refused, command=_command(sys.argv)).add(opened)
+        Asked(f"run {name}", name, chosen, allowed, refused, command=typed(sys.argv)).add(opened)
     with Bars(len(allowed)) as bars:
         results = run_cells(allowed, chosen, store, bars)
     if as_json:
         print(json.dumps(_document(results, refused), indent=2, allow_nan=False))
     else:
-        _show(results, refused)
+        _show(results, refused, store)
 
 
-def _command(words: "Sequence[str]") -> str:
+def typed(words: "Sequence[str]") -> str:
     """What was typed, but for the store: whoever shows it knows where it found it."""
     program = ["threefold"] if Path(words[0]).name in ("threefold", "__main__.py") else ["python", words[0]]
     rest = list(words[1:])
@@ -122,7 +122,7 @@ def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]"
     }
 
 
-def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]") -> None:
+def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", store: Path) -> None:
     from rich.console import Console
 
     from threefold.report.terminal import fitting, reasons
@@ -135,14 +135,14 @@ def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]") ->
         if result.diverged:
             seeds = ", ".join(map(str, result.diverged))
             console.print(f"{result.cell.name} diverged for seed {seeds}.", markup=False, highlight=False)
-    note = shortened(results)
+    note = shortened(results, store)
     if note:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
-def shortened(results: "Sequence[Result]") -> str | None:
+def shortened(results: "Sequence[Result]", store: Path) -> str | None:
     """A sentence that says what was cut short, and the command that runs it in full: for the paper's data alone."""
-    from threefold.experiments.command import run_command
+    from threefold.experiments.command import at, run_command
 
     cell, seeds = results[0].cell, len(results[0].seeds)
     cut = cell.cuts()
@@ -151,4 +151,4 @@ def shortened(results: "Sequence[Result]") -> str | None:
     if not cut:
         return None
     full = run_command([each.cell for each in results], range(1, max(seeds, PAPER_SEEDS) + 1), in_full=True)
-    return f"This was shortened: {', '.join(cut)}. In full: {full}"
+    return f"This was shortened: {', '.join(cut)}. In full: {full}{at(store)}"

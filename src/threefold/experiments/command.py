@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from threefold.data import names as datasets
 from threefold.experiments.cell import Cell, code_of, written
@@ -44,6 +45,11 @@ def run_command(
     if cell.task_id_in == "hidden":  # the others follow from the method
         words += ["--task-id-in", "hidden"]
     return shlex.join([*words, "--seeds", written_seeds(seeds)])
+
+
+def at(store: Path) -> str:
+    """What a command needs to find a store; nothing where it looks anyway."""
+    return "" if store == Path("threefold.db") else f" --store {shlex.quote(str(store))}"
 
 
 def reproducing(cell: Cell, seeds: Sequence[int]) -> str | None:

@@ -1,6 +1,5 @@
 """What is done, running and left."""
 
-import shlex
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
@@ -9,6 +8,7 @@ from statistics import mean
 
 from threefold.experiments.ask import sections
 from threefold.experiments.claim import running
+from threefold.experiments.command import at
 from threefold.experiments.failure import failures
 from threefold.experiments.section import Section
 from threefold.results import Record, Store
@@ -17,7 +17,7 @@ from threefold.results import Record, Store
 def status_of(store: Store) -> Iterator[str]:
     """A line for each experiment, then one for each cohort in training."""
     found = sections(store)
-    where = "" if store.path == Path("threefold.db") else f" --store {shlex.quote(str(store.path))}"
+    where = at(store.path)
     for section in found:
         done = len(section.records)
         line = f"{section.name}: {done} of {done + section.left} runs done"

@@ -323,6 +323,31 @@ def test_a_report_in_every_format(lab: Path, cli: Cli, form: str) -> None:
     assert beside(lab / "a.db") == []
 
 
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("a.db", "is the store itself; right would be another file."),
+        ("link.csv", "is the store itself; right would be another file."),
+        ("other.csv", "is a database, in spite of its name; right would be another file."),
+        ("tiny.toml", "is there already and seems to be of another kind; right would be a name that is not in use"),
+        ("tiny.npz", "is there already and seems to be of another kind; right would be a name that is not in use"),
+    ],
+)
+def test_a_report_is_not_written_over_anything_else(lab: Path, cli: Cli, file: str, why: str) -> None:
+    Path("link.csv").symlink_to("a.db")
+    shutil.copy("a.db", "other.csv")
+    before = contents(lab)
+    words = ["report", "--store", "a.db", "--format", "csv", "--figures", "drawn", "-o"]
+    assert sentence(cli(*words, file)).startswith(f"threefold: file '{file}' {why}")
+    assert contents(lab) == before
+
+
+@pytest.mark.parametrize("name", ["made.csv", "made.txt", "/dev/null"])
+def test_an_earlier_report_is_replaced(lab: Path, cli: Cli, name: str) -> None:
+    for _ in range(2):
+        assert cli("report", "--store", "a.db", "--format", "csv", "-o", name) == (0, "", "")
+
+
 def test_figures(lab: Path, cli: Cli) -> None:
     ended = cli("report", "--store", "a.db", "--figures", "drawn")
     assert (ended.status, ended.err) == (0, "")

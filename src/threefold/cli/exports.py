@@ -8,7 +8,7 @@ import typer
 from threefold.cli.experiments import StoreFile
 
 app = typer.Typer(help="Hand runs over to other tools.", no_args_is_help=True)
-File = Annotated[Path, typer.Argument(help="File to write; one that is there is replaced.")]
+File = Annotated[Path, typer.Argument(help="File to write; an earlier one is replaced.")]
 
 
 @app.command()
@@ -59,5 +59,5 @@ def _write(kind: str, file: Path, store: Path) -> None:
     from threefold.export import records, to_file
 
     found = records(store)
-    to_file(kind, found, file)
+    to_file(kind, found, file, store)
     typer.echo(f"{file}: {len(found)} runs.")

@@ -13,6 +13,7 @@ from typing import Any
 
 from threefold.errors import ThreefoldError
 from threefold.results.metrics import measure
+from threefold.results.output import check_output
 from threefold.results.record import Record, run_key
 from threefold.results.store import Store
 
@@ -43,6 +44,7 @@ def write_rows(store: Store, path: str | PathLike[str]) -> int:
     path = Path(path)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
+        check_output(path, SUFFIXES, store.path)
         temporary.write_bytes(gzip.compress(content, 9, mtime=0) if path.suffix == ".gz" else content)
         temporary.replace(path)
     except OSError as error:

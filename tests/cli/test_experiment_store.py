@@ -321,6 +321,9 @@ def test_a_report_in_every_format(lab: Path, cli: Cli, form: str) -> None:
     assert cli("report", "--store", "a.db", "--format", form, "-o", "made.txt") == (0, "", "")
     assert len((lab / "made.txt").read_text(encoding="utf-8")) > 200
     assert beside(lab / "a.db") == []
+    before = contents(lab)
+    assert cli("report", "--store", "a.db", "--format", form, "-o", "-").out.strip() == shown.out.strip()
+    assert contents(lab) == before
 
 
 @pytest.mark.parametrize(

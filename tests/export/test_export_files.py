@@ -215,6 +215,17 @@ def test_an_earlier_export_and_an_empty_file_are_replaced(
             assert cli("export", *words, "--store", store) == Ended(0, f"{words[1]}: 6 runs.\n", "")
 
 
+@pytest.mark.parametrize(("kind", "file"), [("csv", "runs.csv"), ("rows", "runs.jsonl")])
+def test_text_can_be_piped(
+    cli: Callable[..., Ended], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, file: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = cli("export", kind, "-", "--store", store)
+    assert contents(tmp_path) == {}
+    assert cli("export", kind, file, "--store", store).status == 0
+    assert ended == Ended(0, Path(file).read_text(encoding="utf-8"), "")
+
+
 def test_half_a_board_leaves_nothing(runs: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from threefold.export import tensorboard
 
@@ -238,6 +249,10 @@ def test_half_a_board_leaves_nothing(runs: list[Record], tmp_path: Path, monkeyp
     [
         (("csv", "."), "'.' is a folder; right would be a file."),
         (("npz", "/dev/null"), "'/dev/null' is a device or pipe; right would be a file, which is written whole."),
+        (("csv", "/dev/null"), "'/dev/null' is a device or pipe; right would be a file or - for standard output."),
+        (("npz", "-"), "file is '-', but npz is no text for standard output; right would be a file."),
+        (("parquet", "-"), "file is '-', but parquet is no text for standard output; right would be a file."),
+        (("tensorboard", "-"), "folder is '-', but TensorBoard reads files; right would be a folder."),
         (("parquet", "none/such"), "'none/such' cannot be written (No such file or directory); right would be a place"),
         (("tensorboard", "file"), "'file' is a file; right would be a folder, or a name that is not in use."),
         (("csv",), "file is missing; right would be: File to write"),

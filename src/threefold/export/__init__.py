@@ -33,7 +33,7 @@ def to_file(kind: str, runs: Sequence[Record], file: Path, store: Path | None = 
         check_output(file, ENDINGS[kind], store)
         if kind == "npz" and file.is_file():
             _refuse_data(file)
-    with _whole(file) as part:
+    with _whole(file, " or - for standard output" if kind == "csv" else ", which is written whole") as part:
         FILES[kind](runs, part)
 
 
@@ -88,14 +88,14 @@ FILES: Mapping[str, Callable[[Sequence[Record], Path], None]] = {"csv": _csv, "n
 
 
 @contextmanager
-def _whole(file: Path) -> Iterator[Path]:
+def _whole(file: Path, right: str) -> Iterator[Path]:
     """A file to write to that takes the name when all is well."""
     with _explained(file):
         target = file.resolve()  # a link stays one
         if target.is_dir():
             raise ThreefoldError(f"'{file}' is a folder; right would be a file.")
         if target.exists() and not target.is_file():
-            raise ThreefoldError(f"'{file}' is a device or pipe; right would be a file, which is written whole.")
+            raise ThreefoldError(f"'{file}' is a device or pipe; right would be a file{right}.")
         with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as aside:
             part = Path(aside) / target.name
             yield part

@@ -30,17 +30,7 @@ def is_rows(path: str | PathLike[str]) -> bool:
 
 def write_rows(store: Store, path: str | PathLike[str]) -> int:
     """Write all runs of the store and what was asked for; how many runs. The same store gives the same bytes."""
-    cohorts: dict[str, dict[str, Any]] = {}
-    runs = 0
-    for record in store.all():
-        data, runs = record.to_json(), runs + 1
-        seed = data["spec"].pop("seed")
-        shared = {"spec": data["spec"], **{name: data[name] for name in SHARED}}
-        cohort = cohorts.setdefault(json.dumps(shared, sort_keys=True), shared | {"runs": []})
-        cohort["runs"].append({"seed": seed, **{name: data[name] for name in OWN}})
-    head = {"format": FORMAT, "experiments": store.experiments()}
-    lines = [json.dumps(line, allow_nan=False, separators=(",", ":")) for line in (head, *cohorts.values())]
-    content = "".join(f"{line}\n" for line in lines).encode()
+    content, runs = rows_text(store)
     path = Path(path)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -54,6 +44,21 @@ def write_rows(store: Store, path: str | PathLike[str]) -> int:
     finally:
         temporary.unlink(missing_ok=True)
     return runs
+
+
+def rows_text(store: Store) -> tuple[bytes, int]:
+    """The lines of all runs of the store and of what was asked for, and how many runs."""
+    cohorts: dict[str, dict[str, Any]] = {}
+    runs = 0
+    for record in store.all():
+        data, runs = record.to_json(), runs + 1
+        seed = data["spec"].pop("seed")
+        shared = {"spec": data["spec"], **{name: data[name] for name in SHARED}}
+        cohort = cohorts.setdefault(json.dumps(shared, sort_keys=True), shared | {"runs": []})
+        cohort["runs"].append({"seed": seed, **{name: data[name] for name in OWN}})
+    head = {"format": FORMAT, "experiments": store.experiments()}
+    lines = [json.dumps(line, allow_nan=False, separators=(",", ":")) for line in (head, *cohorts.values())]
+    return "".join(f"{line}\n" for line in lines).encode(), runs
 
 
 class Rows:

@@ -234,11 +234,42 @@ def test_conflicting_results_are_shown_and_refused(lab: Path, cli: Cli) -> None:
     for words in (["a.db", "b.db", "other.db"], ["new.db", "b.db", "a.db", "other.db"], ["other.db", "b.db", "a.db"]):
         said = sentence(cli("merge", *words))
         assert re.search(r"run \w{12} \((none|ewc), (task|domain|class), seed \d\) has two results: ", said)
-        shown = re.findall(r"'(\w+\.db)' has finished ([\d.]+)% \(20\d\d-", said)
-        assert sorted(name for name, _ in shown) == ["a.db", "other.db"]
-        assert shown[0][1] != shown[1][1]
+        assert ": its average_accuracy is " in said
+        shown = re.findall(r"([\d.]+) in '(\w+\.db)' \(20\d\d-", said)
+        assert sorted(name for _, name in shown) == ["a.db", "other.db"]
+        assert shown[0][0] != shown[1][0]
         assert "nothing was merged" in said
         assert contents(lab) == before
+        spare = "'a.db' or without 'other.db'" if words[0] == "new.db" else f"'{words[-1]}'"
+        assert said.endswith(f"; right would be to merge without {spare}.\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("matrix = json_set(matrix, '$[2][0]', 12.5)", "its accuracy on task 1 after task 3 is "),
+        ("initial = json_set(initial, '$[1]', 12.5)", "its accuracy on task 2 before any training is "),
+        (
+            "status = 'diverged', diverged_at = 2, matrix = json_set(matrix, '$[2]', json('[null, null, null]'))",
+            "its status is finished in 'a.db' ",
+        ),
+    ],
+)
+def test_a_conflict_names_what_differs(lab: Path, cli: Cli, change: str, named: str) -> None:
+    shutil.copy("a.db", "other.db")
+    alter(lab / "other.db", f"UPDATE runs SET {change} WHERE id = 4")
+    said = sentence(cli("merge", "a.db", "other.db"))
+    assert named in said
+    assert (" and 12.5000 in 'other.db' " if "12.5" in change else " and diverged in 'other.db' ") in said
+
+
+def test_results_that_differ_in_a_late_digit_are_told_apart(lab: Path, cli: Cli) -> None:
+    shutil.copy("a.db", "other.db")
+    for name, accuracy in (("a.db", "12.5"), ("other.db", "12.500000001")):
+        alter(lab / name, f"UPDATE runs SET matrix = json_set(matrix, '$[2][0]', {accuracy}) WHERE id = 4")
+    said = sentence(cli("merge", "a.db", "other.db"))
+    assert " is 12.5 in 'a.db' " in said
+    assert " and 12.500000001 in 'other.db' " in said
 
 
 def test_where_and_when_is_no_conflict(lab: Path, cli: Cli) -> None:

@@ -7,6 +7,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -66,25 +67,59 @@ class Rows:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
-        try:
-            content = self.path.read_bytes()
-            lines = (gzip.decompress(content) if self.path.suffix == ".gz" else content).decode().splitlines()
-            head, *cohorts = [json.loads(line) for line in lines]
+        lines = _lines(self.path)
+        with _named(self.path, 1):
+            head = _object(lines[0])
+            known = head["format"]
             self._experiments: dict[str, dict[str, Any]] = head["experiments"]
-            known = head["format"] == FORMAT
-            self._records = [record for cohort in cohorts for record in _records(cohort)] if known else []
-        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
-            raise ThreefoldError(
-                f"rows '{self.path}' cannot be read ({error}); right would be a file that threefold wrote."
-            ) from error
-        if not known:
-            raise ThreefoldError(f"rows '{self.path}' have the format '{head['format']}'; right would be '{FORMAT}'.")
+            if not isinstance(self._experiments, dict):
+                raise ValueError("its experiments are no table")
+        if known != FORMAT:
+            raise ThreefoldError(f"rows '{self.path}' have the format '{known}'; right would be '{FORMAT}'.")
+        self._records: list[Record] = []
+        for number, line in enumerate(lines[1:], start=2):
+            with _named(self.path, number):
+                self._records += _records(_object(line))
 
     def experiments(self) -> dict[str, dict[str, Any]]:
         return self._experiments
 
     def all(self) -> Iterator[Record]:
         return iter(self._records)
+
+
+def _lines(path: Path) -> list[bytes]:
+    right = "right would be a file that `threefold export rows` wrote"
+    try:
+        content = path.read_bytes()
+        lines = (gzip.decompress(content) if path.suffix == ".gz" else content).splitlines()
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ThreefoldError(f"rows '{path}' cannot be read ({why}); {right}.") from error
+    if not lines:
+        raise ThreefoldError(f"rows '{path}' are empty; {right}.")
+    return lines
+
+
+@contextmanager
+def _named(path: Path, number: int) -> Iterator[None]:
+    """Say in which line something is wrong, and what."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, ThreefoldError) as error:
+        why = f"lacks the field {error}" if isinstance(error, KeyError) else f"is wrong ({str(error).rstrip('.')})"
+        if isinstance(error, json.JSONDecodeError):
+            why = f"is not JSON from column {error.colno} on, as if it were cut off or of another kind"
+        raise ThreefoldError(
+            f"line {number} of rows '{path}' {why}; right would be a file that `threefold export rows` wrote."
+        ) from error
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    value = json.loads(line)
+    if not isinstance(value, dict):
+        raise ValueError(f"it holds {json.dumps(value)[:20]}, not an object")
+    return value
 
 
 def _records(cohort: Mapping[str, Any]) -> Iterator[Record]:

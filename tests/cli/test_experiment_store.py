@@ -83,8 +83,14 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
     before = contents(lab)
     said = sentence(cli(*EXPERIMENT, "new.db"))
     assert "experiment 'tiny.toml' has 5 mistakes: " in said
-    for place in ("protocol is 'spilt'", "training.iters is 0", "seeds is 'x'", "methods[1]", "tasks is 0"):
-        assert f" {place}: " in said
+    for mistake in (
+        "protocol 'spilt' is not known; did you mean 'split'?",
+        "training.iters is 0; right would be 1 or more",
+        "seeds is 'x'; right would be a count",
+        "methods[1]: hyperparameter of ewc 'strenght' is not known; did you mean 'strength'?",
+        "tasks is 0; right would be 1 or more",
+    ):
+        assert f" {mistake}" in said
     assert contents(lab) == before
 
 

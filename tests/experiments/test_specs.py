@@ -257,8 +257,18 @@ def test_only(only: Sequence[str], cells: int) -> None:
         (["ewk"], "only 'ewk' is not known; did you mean 'ewc'?"),
         (["clas"], "only 'clas' is not known; did you mean 'class'?"),
         (["ewc", ""], "only '' is not known"),
+        (["icral"], "only 'icral' is not known; known: class, domain, ewc, ewc+xdg, lwf, none, task, xdg."),
+        (
+            ["icarl"],
+            "only is 'icarl', which mine does not hold; right would be of its methods (none, ewc, lwf, xdg, ewc+xdg)"
+            " and of its scenarios (task, domain, class).",
+        ),
+        (["ewc", "si+xdg"], "only is 'si+xdg', which mine does not hold; right would be of its methods (none, ewc,"),
         (["xdg", "class"], "mine leaves nothing to train: XdG chooses its gates by the task"),
-        (["ewc+xdg", "class"], "mine leaves nothing to train"),
+        (
+            ["ewc+xdg", "class"],
+            "mine leaves nothing to train: it has none of 'ewc+xdg,class' together; right would be of its methods",
+        ),
     ],
 )
 def test_only_what_is_not_there(only: Sequence[str], sentence: str) -> None:

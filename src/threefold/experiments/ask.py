@@ -128,7 +128,8 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
                 if spec.note:
                     notes[written(method)] = spec.note
     if not cells:
-        raise ThreefoldError(f"{experiment.name} leaves nothing to train: {refused[0][1] if refused else 'no cell'}")
+        pair = f"it has none of '{','.join(options.only)}' together; {_held(experiment)}."
+        raise ThreefoldError(f"{experiment.name} leaves nothing to train: {refused[0][1] if refused else pair}")
     suffix = "".join(
         f" {word}" for word in ("quick" if quick else "", f"iters={options.iters}" if options.iters else "") if word
     )
@@ -170,11 +171,21 @@ def _only(experiment: Experiment, names: Sequence[str]) -> Any:
     """Does a pair of method and scenario match the names? One of each kind that is named must."""
     known = {spec.method for part in experiment.parts for spec in part.methods}
     for name in names:
-        if name not in known | set(scenarios.SCENARIOS):
-            raise unknown("only", name, known | set(scenarios.SCENARIOS) | set(METHODS))
+        if name in known or name in scenarios.SCENARIOS:
+            continue
+        if all(part in METHODS for part in name.split("+")):
+            raise ThreefoldError(f"only is '{name}', which {experiment.name} does not hold; {_held(experiment)}.")
+        raise unknown("only", name, known | set(scenarios.SCENARIOS))
     methods = {name for name in names if name in known}
     places = {name for name in names if name in scenarios.SCENARIOS}
     return lambda spec, scenario: (not methods or spec.method in methods) and (not places or scenario in places)
+
+
+def _held(experiment: Experiment) -> str:
+    """What may be named."""
+    pairs = [(spec.method, scenario) for part in experiment.parts for spec, scenario in _pairs(part)]
+    methods, places = (", ".join(dict.fromkeys(names)) for names in zip(*pairs, strict=True))
+    return f"right would be of its methods ({methods}) and of its scenarios ({places})"
 
 
 def _command(source: str, options: Options) -> str:

@@ -304,7 +304,7 @@ def test_a_part_and_a_method_may_have_seeds_of_their_own() -> None:
     assert seeds == {("split", "none"): (1, 2, 3, 4), ("permuted", "none"): (2, 3), ("permuted", "ewc"): (1,)}
     assert {several: len(cells) for several, cells in found.by_seeds().items()} == {(1, 2, 3, 4): 3, (2, 3): 1, (1,): 1}
     assert list(asked(SEVERAL, seeds="5,9").by_seeds()) == [(5, 9)]
-    assert list(asked(SEVERAL, quick=True).by_seeds()) == [(1, 2)]
+    assert list(asked(SEVERAL, quick=True).by_seeds()) == [(1, 2), (1,)], "a rehearsal is not longer"
 
 
 @pytest.mark.parametrize(
@@ -338,6 +338,36 @@ def test_quick_thins_grids_and_keeps_their_ends() -> None:
     ]
     assert asked(text, quick=True, seeds="2", iters=9).seeds == (1, 2), "what is asked for explicitly counts"
     assert {cell.training.iters for cell in asked(text, quick=True, iters=9).cells} == {9}
+
+
+def test_quick_is_never_longer_than_the_file() -> None:
+    text = METHODS.replace("seeds = 3", "seeds = 1") + "[quick]\niters = 40\nhidden = 50\ntasks = 9\nseeds = 5\n"
+    found, whole = asked(text, quick=True), asked(text)
+    assert {(cell.training.iters, cell.training.hidden, cell.protocol.tasks) for cell in found.cells} == {(6, 8, 2)}
+    assert found.seeds == whole.seeds == (1,)
+    own = asked(text.replace("seeds = 1", 'seeds = "3-9"').replace("seeds = 5", "seeds = 2"), quick=True)
+    assert own.seeds == (1, 2)
+
+
+def test_quick_is_never_longer_than_the_paper_where_the_file_is_silent() -> None:
+    text = """
+        [quick]
+        iters = 3000
+        hidden = 700
+        [[parts]]
+        protocol = "split"
+        data = "small.npz"
+        tasks = 2
+        methods = [{ method = "none" }]
+        [[parts]]
+        protocol = "permuted"
+        data = "small.npz"
+        methods = [{ method = "none" }]
+    """
+    trained = {
+        (cell.protocol.name, cell.training.iters, cell.training.hidden) for cell in asked(text, quick=True).cells
+    }
+    assert trained == {("split", 2000, 400), ("permuted", 3000, 700)}
 
 
 def test_one_file_may_hold_several_protocols() -> None:

@@ -14,6 +14,7 @@ class ThreefoldError(Exception):
 def unknown(field: str, value: str, known: Iterable[str]) -> ThreefoldError:
     """The error for a name that is not one of `known`, with the nearest one suggested."""
     names = sorted(known)
-    close = get_close_matches(value, names, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}."
+    by_lower = {name.lower(): name for name in names}  # capitals are a likely slip
+    close = get_close_matches(value.lower(), by_lower, n=1)
+    hint = f"did you mean '{by_lower[close[0]]}'?" if close else f"known: {', '.join(names)}."
     return ThreefoldError(f"{field} '{value}' is not known; {hint}")

@@ -85,7 +85,8 @@ MNIST = ["run", "split-mnist"]
 BAD: dict[str, tuple[list[str], list[str]]] = {
     # names
     "protocol": (["run", "spilt-mnist"], ["protocol 'spilt-mnist'", "did you mean 'split-mnist'?"]),
-    "protocol unlike any": (["run", "xyz"], ["protocol 'xyz'", "permuted-mnist, split-mnist"]),
+    "protocol in capitals": (["run", "SPLIT"], ["protocol 'SPLIT'", "did you mean 'split'?"]),
+    "protocol unlike any": (["run", "xyz"], ["protocol 'xyz'", "permuted, permuted-mnist, split, split-mnist"]),
     "dataset in protocol": (["run", "split-mnits"], ["dataset 'mnits'", "did you mean 'mnist'?"]),
     "dataset in protocol beside data": (
         ["run", "split-mnist", *TINY[2:]],

@@ -83,8 +83,14 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
     before = contents(lab)
     said = sentence(cli(*EXPERIMENT, "new.db"))
     assert "experiment 'tiny.toml' has 5 mistakes: " in said
-    for place in ("protocol is 'spilt'", "training.iters is 0", "seeds is 'x'", "methods[1]", "tasks is 0"):
-        assert f" {place}: " in said
+    for mistake in (
+        "protocol 'spilt' is not known; did you mean 'split'?",
+        "training.iters is 0; right would be 1 or more",
+        "seeds is 'x'; right would be a count",
+        "methods[1]: hyperparameter of ewc 'strenght' is not known; did you mean 'strength'?",
+        "tasks is 0; right would be 1 or more",
+    ):
+        assert f" {mistake}" in said
     assert contents(lab) == before
 
 
@@ -234,11 +240,42 @@ def test_conflicting_results_are_shown_and_refused(lab: Path, cli: Cli) -> None:
     for words in (["a.db", "b.db", "other.db"], ["new.db", "b.db", "a.db", "other.db"], ["other.db", "b.db", "a.db"]):
         said = sentence(cli("merge", *words))
         assert re.search(r"run \w{12} \((none|ewc), (task|domain|class), seed \d\) has two results: ", said)
-        shown = re.findall(r"'(\w+\.db)' has finished ([\d.]+)% \(20\d\d-", said)
-        assert sorted(name for name, _ in shown) == ["a.db", "other.db"]
-        assert shown[0][1] != shown[1][1]
+        assert ": its average_accuracy is " in said
+        shown = re.findall(r"([\d.]+) in '(\w+\.db)' \(20\d\d-", said)
+        assert sorted(name for _, name in shown) == ["a.db", "other.db"]
+        assert shown[0][0] != shown[1][0]
         assert "nothing was merged" in said
         assert contents(lab) == before
+        spare = "'a.db' or without 'other.db'" if words[0] == "new.db" else f"'{words[-1]}'"
+        assert said.endswith(f"; right would be to merge without {spare}.\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("matrix = json_set(matrix, '$[2][0]', 12.5)", "its accuracy on task 1 after task 3 is "),
+        ("initial = json_set(initial, '$[1]', 12.5)", "its accuracy on task 2 before any training is "),
+        (
+            "status = 'diverged', diverged_at = 2, matrix = json_set(matrix, '$[2]', json('[null, null, null]'))",
+            "its status is finished in 'a.db' ",
+        ),
+    ],
+)
+def test_a_conflict_names_what_differs(lab: Path, cli: Cli, change: str, named: str) -> None:
+    shutil.copy("a.db", "other.db")
+    alter(lab / "other.db", f"UPDATE runs SET {change} WHERE id = 4")
+    said = sentence(cli("merge", "a.db", "other.db"))
+    assert named in said
+    assert (" and 12.5000 in 'other.db' " if "12.5" in change else " and diverged in 'other.db' ") in said
+
+
+def test_results_that_differ_in_a_late_digit_are_told_apart(lab: Path, cli: Cli) -> None:
+    shutil.copy("a.db", "other.db")
+    for name, accuracy in (("a.db", "12.5"), ("other.db", "12.500000001")):
+        alter(lab / name, f"UPDATE runs SET matrix = json_set(matrix, '$[2][0]', {accuracy}) WHERE id = 4")
+    said = sentence(cli("merge", "a.db", "other.db"))
+    assert " is 12.5 in 'a.db' " in said
+    assert " and 12.500000001 in 'other.db' " in said
 
 
 def test_where_and_when_is_no_conflict(lab: Path, cli: Cli) -> None:
@@ -321,6 +358,34 @@ def test_a_report_in_every_format(lab: Path, cli: Cli, form: str) -> None:
     assert cli("report", "--store", "a.db", "--format", form, "-o", "made.txt") == (0, "", "")
     assert len((lab / "made.txt").read_text(encoding="utf-8")) > 200
     assert beside(lab / "a.db") == []
+    before = contents(lab)
+    assert cli("report", "--store", "a.db", "--format", form, "-o", "-").out.strip() == shown.out.strip()
+    assert contents(lab) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("a.db", "is the store itself; right would be another file."),
+        ("link.csv", "is the store itself; right would be another file."),
+        ("other.csv", "is a database, in spite of its name; right would be another file."),
+        ("tiny.toml", "is there already and seems to be of another kind; right would be a name that is not in use"),
+        ("tiny.npz", "is there already and seems to be of another kind; right would be a name that is not in use"),
+    ],
+)
+def test_a_report_is_not_written_over_anything_else(lab: Path, cli: Cli, file: str, why: str) -> None:
+    Path("link.csv").symlink_to("a.db")
+    shutil.copy("a.db", "other.csv")
+    before = contents(lab)
+    words = ["report", "--store", "a.db", "--format", "csv", "--figures", "drawn", "-o"]
+    assert sentence(cli(*words, file)).startswith(f"threefold: file '{file}' {why}")
+    assert contents(lab) == before
+
+
+@pytest.mark.parametrize("name", ["made.csv", "made.txt", "/dev/null"])
+def test_an_earlier_report_is_replaced(lab: Path, cli: Cli, name: str) -> None:
+    for _ in range(2):
+        assert cli("report", "--store", "a.db", "--format", "csv", "-o", name) == (0, "", "")
 
 
 def test_figures(lab: Path, cli: Cli) -> None:

@@ -82,6 +82,14 @@ WRONG = {
     ),
     "boolean inputs": ({"train_x": TRAIN > 0}, "train_x has dtype bool; it must be uint8"),
     "complex inputs": ({"test_x": np.zeros((3, 2, 5), complex)}, "test_x has dtype complex128"),
+    "bytes to train and floats to test": (
+        {"train_x": TRAIN.astype(np.uint8)},
+        r"test_x has dtype float32 but train_x has uint8; both must be uint8 \(divided by 255\), or both floating",
+    ),
+    "floats to train and bytes to test": (
+        {"test_x": np.zeros((3, 2, 5), np.uint8)},
+        "test_x has dtype uint8 but train_x has float32; both must be uint8",
+    ),
     "text inputs": ({"test_x": np.full((3, 2, 5), "a")}, "test_x has dtype <U1"),
 }
 
@@ -91,6 +99,10 @@ WRONG_IN_PYTHON = {
     "a boolean tensor": (
         {"test_y": torch.tensor([True, False, True])},
         "test_y has dtype bool; labels must be integers",
+    ),
+    "a tensor of bytes and an array of floats": (
+        {"train_x": torch.zeros(6, 2, 5, dtype=torch.uint8)},
+        "test_x has dtype float32 but train_x has uint8; both must be uint8",
     ),
     "NaN in a tensor": ({"train_x": torch.from_numpy(with_value(np.nan))}, "in sample 4"),
 }
@@ -165,9 +177,10 @@ def test_the_fingerprint_is_of_the_values(form):
 def test_the_fingerprint_of_bytes_is_that_of_the_same_floats(layout):
     x = np.arange(60, dtype=np.uint8).reshape(6, 2, 5)
     floats = x.astype(np.float32) / np.float32(255)
-    packed = Dataset.from_arrays(**sound(train_x=layout(x)))
+    packed = Dataset.from_arrays(**sound(train_x=layout(x), test_x=torch.from_numpy(x[:3])))
     assert packed.train_x.is_contiguous()
-    assert packed.fingerprint == Dataset.from_arrays(**sound(train_x=floats), name="else").fingerprint
+    plain = Dataset.from_arrays(**sound(train_x=floats, test_x=floats[:3].astype(np.float64)), name="else")
+    assert packed.fingerprint == plain.fingerprint
 
 
 def test_bfloat16_is_read():

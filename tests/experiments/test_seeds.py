@@ -91,6 +91,7 @@ def test_any_other_text_is_an_error_and_nothing_worse(text: str) -> None:
         ([3, 3], "names 3 twice"),
         ([1.5], "whole numbers"),
         (["1"], "whole numbers"),
+        ([True], "whole numbers"),
         (1.5, "whole numbers"),
         (None, "whole numbers"),
         ("7-3", "backwards"),

@@ -56,6 +56,9 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez("small.npz", train_x=x, train_y=y, test_x=x, test_y=y)
 
 
+NONE = "protocol = 'split-mnist'\nmethods = [{ method = 'none' }]"
+
+
 def write(text: str, name: str = "mine.toml") -> str:
     Path(name).write_text(text)
     return name
@@ -92,16 +95,15 @@ def test_five_mistakes_are_named_at_once_each_with_its_place() -> None:
         with = { strenght = 3 }
     """)
     assert "has 5 mistakes: " in sentence
-    for place in (
-        "protocol is 'spilt-mnist'",
-        "seeds is '7-3'",
-        "scenarios[1] is 'clas'",
-        "training.iters is 0",
-        "methods[0]",
+    for mistake in (
+        "protocol 'spilt-mnist' is not known; did you mean 'split-mnist'?",
+        "seeds is '7-3', whose range runs backwards; right would be a count",
+        "scenarios[1]: scenario 'clas' is not known; did you mean 'class'?",
+        "training.iters is 0; right would be 1 or more",
+        "methods[0]: hyperparameter of ewc 'strenght' is not known; did you mean 'strength'?",
     ):
-        assert f" {place}: " in sentence, sentence
-    for right in ("'split-mnist'", "runs backwards", "'class'", "greater than or equal to 1", "'strength'"):
-        assert right in sentence
+        assert f" {mistake}" in sentence, sentence
+        assert sentence.count(mistake.split(" is ")[0] + " is ") == 1, sentence
 
 
 def test_places_in_several_parts_are_told_apart() -> None:
@@ -113,22 +115,52 @@ def test_places_in_several_parts_are_told_apart() -> None:
         protocol = "split-mnist"
         methods = [{ method = "none" }, { method = "nine" }]
     """)
-    assert "has a mistake: parts[1].methods[1]: method 'nine' is not known; did you mean 'none'?" in sentence
+    assert sentence.endswith("has a mistake: parts[1].methods[1]: method 'nine' is not known; did you mean 'none'?")
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
     [
         ("protocol = ", "is not TOML: Invalid value (at end of document)."),
-        ("[[methods]]\nmethod = 'none'", "protocol"),
-        ("protocol = 'split-mnist'", "methods"),
-        ("", "parts"),
-        ("protocol = 'split-mnist'\nmethods = []", "methods"),
+        ("[[methods]]\nmethod = 'none'", 'has a mistake: protocol is missing; right would be protocol = "split-mnist"'),
+        ("protocol = 'split-mnist'", "has a mistake: methods is missing; right would be [[methods]] tables"),
+        ("", "has 2 mistakes: protocol is missing; right would be"),
+        ("title = 'x'", "; methods is missing; right would be [[methods]] tables"),
+        ("protocol = 'split-mnist'\nmethods = []", "methods is []; right would be [[methods]] tables"),
+        ("protocol = 'split-mnist'\n[methods]\nmethod = 'ewc'", "; right would be [[methods]] tables, one at least"),
+        ("protocol = 'split-mnist'\nmethods = [{ with = { x = 1 } }]", "methods[0].method is missing; right would be"),
         ("protocol = 'split-mnist'\nmethods = [{ method = 'none' }]\nscenarios = []", "scenarios"),
-        ("protocol = 'split-mnist'\nitres = 5\nmethods = [{ method = 'none' }]", "itres"),
-        ("protocol = 'split-mnist'\nmethods = [{ method = 'none', hyper = 3 }]", "methods[0].hyper"),
-        ("protocol = 'split-mnist'\nmethods = [{ method = 'none' }]\n[training]\nitres = 3", "training.itres"),
-        ("protocol = 'split-mnist'\nmethods = [{ method = 'none', with = { x = 1 } }]", "methods[0]"),
+        (f"titel = 'x'\n{NONE}", "has a mistake: field 'titel' is not known; did you mean 'title'?"),
+        (f"{NONE}\n[trainig]\niters = 5", "has a mistake: field 'trainig' is not known; did you mean 'training'?"),
+        (f"itres = 5\n{NONE}", "field 'itres' is not known; did you mean 'training.iters'?"),
+        (f"{NONE}\n[training]\nitres = 3", "field 'training.itres' is not known; did you mean 'iters'?"),
+        (f"xyzzy = 5\n{NONE}", "field 'xyzzy' is not known; known: data, kind, methods,"),
+        (
+            "protocol = 'split-mnist'\nmethods = [{ method = 'none', hyper = 3 }]",
+            "field 'methods[0].hyper' is not known; known: method, note, scenarios, seeds, task_id_in, with",
+        ),
+        (
+            "protocol = 'split-mnist'\nmethods = [{ method = 'ewc', strength = 3 }]",
+            "field 'methods[0].strength' is not known; did you mean 'with.strength'?",
+        ),
+        (
+            "protocol = 'split'\n[[parts]]\nprotocol = 'split'\nmethods = [{ method = 'none' }]",
+            "field 'protocol' stands beside the [[parts]]; right would be inside each of them",
+        ),
+        (
+            "protocol = 'split-mnist'\nmethods = [{ method = 'none', with = { x = 1 } }]",
+            "methods[0]: method 'none' has no hyperparameters, but 'x' was given.",
+        ),
+        ("protocol = 'splt'\nmethods = [{ method = 'none' }]", "protocol 'splt' is not known; did you mean 'split'?"),
+        ("protocol = 'split'\nmethods = [{ method = 'erc' }]", "method 'erc' is not known; did you mean 'er'?"),
+        (f"seeds = '1-x'\n{NONE}", "has a mistake: seeds is '1-x'; right would be a count"),
+        (f"seeds = [1, 1]\n{NONE}", "seeds is '[1, 1]', which names 1 twice;"),
+        (f"seeds = [1, 2.5]\n{NONE}", "seeds is '[1, 2.5]', which holds something else than whole numbers;"),
+        (f"seeds = []\n{NONE}", "seeds is '[]', which names no seed;"),
+        (
+            "protocol = 'split'\nmethods = [{ method = 'ewc', with = { strength = [[1]] } }]",
+            "has a mistake: methods[0].with.strength is [[1]]; right would be a finite number",
+        ),
         (
             "protocol = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = -1 } }]",
             "strength of ewc is '-1",
@@ -140,12 +172,17 @@ def test_places_in_several_parts_are_told_apart() -> None:
         ("protocol = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = nan } }]", "strength"),
         ("protocol = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = [] } }]", "strength"),
         ("protocol = 'split-mnist'\nmethods = [{ method = 'xdg', task_id_in = 'head' }]", "methods[0].task_id_in"),
-        ("protocol = 'split-mnist'\nkind = 'tabel'\nmethods = [{ method = 'none' }]", "kind is 'tabel'"),
-        ("protocol = 'split-mnist'\nname = '../x'\nmethods = [{ method = 'none' }]", "name is '../x'"),
+        (
+            "protocol = 'split-mnist'\nkind = 'tabel'\nmethods = [{ method = 'none' }]",
+            "kind is 'tabel'; right would be 'table',",
+        ),
+        (
+            "protocol = 'split-mnist'\nname = '../x'\nmethods = [{ method = 'none' }]",
+            "name is '../x'; right would be letters",
+        ),
         ("protocol = 'split-mnist'\nseeds = -1\nmethods = [{ method = 'none' }]", "seeds is '-1'"),
-        ("protocol = 'split-mnist'\nseeds = [1, 2]\nmethods = [{ method = 'none' }]", "seeds"),
         ("protocol = 'split-mnist'\nmethods = [{ method = 'none', seeds = '7-3' }]", "methods[0].seeds is '7-3'"),
-        ("[[parts]]\nprotocol = 'split-mnist'\nseeds = 0\nmethods = [{ method = 'none' }]", "parts[0].seeds is 0"),
+        ("[[parts]]\nprotocol = 'split-mnist'\nseeds = 0\nmethods = [{ method = 'none' }]", "parts[0].seeds is '0',"),
         ("protocol = 'split-mnist'\nmethods = 5", "methods is 5"),
         ("protocol = 'split-mnist'\nmethods = [{ method = 'none' }]\n[training]\nlr = inf", "training.lr"),
         ("protocol = 'split-mnist'\nmethods = [{ method = 'none' }]\n[quick]\npoints = 1", "quick.points is 1"),
@@ -220,8 +257,18 @@ def test_only(only: Sequence[str], cells: int) -> None:
         (["ewk"], "only 'ewk' is not known; did you mean 'ewc'?"),
         (["clas"], "only 'clas' is not known; did you mean 'class'?"),
         (["ewc", ""], "only '' is not known"),
+        (["icral"], "only 'icral' is not known; known: class, domain, ewc, ewc+xdg, lwf, none, task, xdg."),
+        (
+            ["icarl"],
+            "only is 'icarl', which mine does not hold; right would be of its methods (none, ewc, lwf, xdg, ewc+xdg)"
+            " and of its scenarios (task, domain, class).",
+        ),
+        (["ewc", "si+xdg"], "only is 'si+xdg', which mine does not hold; right would be of its methods (none, ewc,"),
         (["xdg", "class"], "mine leaves nothing to train: XdG chooses its gates by the task"),
-        (["ewc+xdg", "class"], "mine leaves nothing to train"),
+        (
+            ["ewc+xdg", "class"],
+            "mine leaves nothing to train: it has none of 'ewc+xdg,class' together; right would be of its methods",
+        ),
     ],
 )
 def test_only_what_is_not_there(only: Sequence[str], sentence: str) -> None:
@@ -257,7 +304,14 @@ def test_a_part_and_a_method_may_have_seeds_of_their_own() -> None:
     assert seeds == {("split", "none"): (1, 2, 3, 4), ("permuted", "none"): (2, 3), ("permuted", "ewc"): (1,)}
     assert {several: len(cells) for several, cells in found.by_seeds().items()} == {(1, 2, 3, 4): 3, (2, 3): 1, (1,): 1}
     assert list(asked(SEVERAL, seeds="5,9").by_seeds()) == [(5, 9)]
-    assert list(asked(SEVERAL, quick=True).by_seeds()) == [(1, 2)]
+    assert list(asked(SEVERAL, quick=True).by_seeds()) == [(1, 2), (1,)], "a rehearsal is not longer"
+
+
+@pytest.mark.parametrize(
+    ("given", "seeds"), [("[1, 2, 5]", (1, 2, 5)), ("[9, 3]", (9, 3)), ("[5]", (5,)), ("[1]", (1,))]
+)
+def test_seeds_may_be_a_list(given: str, seeds: tuple[int, ...]) -> None:
+    assert asked(METHODS.replace("seeds = 3", f"seeds = {given}")).seeds == seeds
 
 
 def test_each_is_trained_with_its_own_seeds(cli: Callable[..., Ended]) -> None:
@@ -284,6 +338,36 @@ def test_quick_thins_grids_and_keeps_their_ends() -> None:
     ]
     assert asked(text, quick=True, seeds="2", iters=9).seeds == (1, 2), "what is asked for explicitly counts"
     assert {cell.training.iters for cell in asked(text, quick=True, iters=9).cells} == {9}
+
+
+def test_quick_is_never_longer_than_the_file() -> None:
+    text = METHODS.replace("seeds = 3", "seeds = 1") + "[quick]\niters = 40\nhidden = 50\ntasks = 9\nseeds = 5\n"
+    found, whole = asked(text, quick=True), asked(text)
+    assert {(cell.training.iters, cell.training.hidden, cell.protocol.tasks) for cell in found.cells} == {(6, 8, 2)}
+    assert found.seeds == whole.seeds == (1,)
+    own = asked(text.replace("seeds = 1", 'seeds = "3-9"').replace("seeds = 5", "seeds = 2"), quick=True)
+    assert own.seeds == (1, 2)
+
+
+def test_quick_is_never_longer_than_the_paper_where_the_file_is_silent() -> None:
+    text = """
+        [quick]
+        iters = 3000
+        hidden = 700
+        [[parts]]
+        protocol = "split"
+        data = "small.npz"
+        tasks = 2
+        methods = [{ method = "none" }]
+        [[parts]]
+        protocol = "permuted"
+        data = "small.npz"
+        methods = [{ method = "none" }]
+    """
+    trained = {
+        (cell.protocol.name, cell.training.iters, cell.training.hidden) for cell in asked(text, quick=True).cells
+    }
+    assert trained == {("split", 2000, 400), ("permuted", 3000, 700)}
 
 
 def test_one_file_may_hold_several_protocols() -> None:

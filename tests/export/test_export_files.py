@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from fake_sections import a_cell, a_result, protocol
 from pyarrow import parquet
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny_lab import Ended, contents
+from tiny_lab import Ended, contents, write_npz
 
 import threefold.export
 from threefold.results import Record, Store
@@ -136,7 +137,7 @@ def test_tensorboard_adds_what_is_new(store: Path, runs: list[Record], tmp_path:
 def test_a_file_is_replaced_whole_or_not_at_all(
     kind: str, store: Path, runs: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "runs"
+    file = tmp_path / f"runs.{kind}"
     file.write_text("before")
 
     def fails(runs: object, part: Path) -> None:
@@ -145,12 +146,84 @@ def test_a_file_is_replaced_whole_or_not_at_all(
 
     with monkeypatch.context() as patch:
         patch.setattr(threefold.export, "FILES", {kind: fails})
-        with pytest.raises(threefold.ThreefoldError, match=r"'.*runs' cannot be written \(No space left on device\)"):
+        with pytest.raises(threefold.ThreefoldError, match=r"'.*runs.*' cannot be written \(No space left on device\)"):
             threefold.export.to_file(kind, runs, file)
-    assert contents(tmp_path) == {"runs": b"before"}
+    assert contents(tmp_path) == {file.name: b"before"}
     threefold.export.to_file(kind, runs, file)
-    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
     assert file.read_bytes() != b"before"
+
+
+OTHERS = {  # what was typed: why it is refused
+    ("csv", "a.db"): "is the store itself",
+    ("csv", "../here/a.db"): "is the store itself",
+    ("npz", "link.npz"): "is the store itself",
+    ("parquet", "hard.parquet"): "is the store itself",
+    ("rows", "link.jsonl"): "is the store itself",
+    ("csv", "other.csv"): "is a database, in spite of its name",
+    ("csv", "mine.toml"): "seems to be of another kind; right would be a name that is not in use, or one that ends in",
+    ("csv", "to_toml.csv"): "seems to be of another kind",
+    ("csv", "data.npz"): "seems to be of another kind",
+    ("parquet", "Makefile"): "seems to be of another kind; right would be a name that is not in use, or one that ends",
+    ("npz", "data.npz"): "holds data to train on (train_x)",
+}
+
+
+@pytest.mark.parametrize(("words", "why"), OTHERS.items(), ids=map(" ".join, OTHERS))
+def test_nothing_but_an_earlier_export_is_replaced(
+    cli: Callable[..., Ended],
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, str],
+    why: str,
+) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for name in ("a.db", "other.csv"):
+        shutil.copy(store, name)
+    for name in ("link.npz", "link.jsonl"):
+        Path(name).symlink_to("a.db")
+    Path("hard.parquet").hardlink_to("a.db")
+    for name in ("mine.toml", "Makefile"):
+        Path(name).write_text("mine")
+    Path("to_toml.csv").symlink_to("mine.toml")
+    write_npz(Path("data.npz"))
+    before = contents(folder)
+    ended = cli("export", *words, "--store", "a.db")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith(f"threefold: file '{words[1]}' is ") or "holds data" in ended.err
+    assert why in ended.err
+    assert ended.err.count("\n") == 1
+    assert contents(folder) == before
+
+
+def test_an_earlier_export_and_an_empty_file_are_replaced(
+    cli: Callable[..., Ended], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tmp.Xy12").touch()  # as mktemp makes them
+    for words in (
+        ("csv", "A.CSV"),
+        ("npz", "a.npz"),
+        ("parquet", "a.parquet"),
+        ("rows", "a.jsonl"),
+        ("csv", "tmp.Xy12"),
+    ):
+        for _ in range(1 if words[1] == "tmp.Xy12" else 2):
+            assert cli("export", *words, "--store", store) == Ended(0, f"{words[1]}: 6 runs.\n", "")
+
+
+@pytest.mark.parametrize(("kind", "file"), [("csv", "runs.csv"), ("rows", "runs.jsonl")])
+def test_text_can_be_piped(
+    cli: Callable[..., Ended], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, file: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = cli("export", kind, "-", "--store", store)
+    assert contents(tmp_path) == {}
+    assert cli("export", kind, file, "--store", store).status == 0
+    assert ended == Ended(0, Path(file).read_text(encoding="utf-8"), "")
 
 
 def test_half_a_board_leaves_nothing(runs: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,6 +249,10 @@ def test_half_a_board_leaves_nothing(runs: list[Record], tmp_path: Path, monkeyp
     [
         (("csv", "."), "'.' is a folder; right would be a file."),
         (("npz", "/dev/null"), "'/dev/null' is a device or pipe; right would be a file, which is written whole."),
+        (("csv", "/dev/null"), "'/dev/null' is a device or pipe; right would be a file or - for standard output."),
+        (("npz", "-"), "file is '-', but npz is no text for standard output; right would be a file."),
+        (("parquet", "-"), "file is '-', but parquet is no text for standard output; right would be a file."),
+        (("tensorboard", "-"), "folder is '-', but TensorBoard reads files; right would be a folder."),
         (("parquet", "none/such"), "'none/such' cannot be written (No such file or directory); right would be a place"),
         (("tensorboard", "file"), "'file' is a file; right would be a folder, or a name that is not in use."),
         (("csv",), "file is missing; right would be: File to write"),

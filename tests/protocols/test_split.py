@@ -122,8 +122,11 @@ def test_a_name_is_a_protocol_and_its_data(name, data):
     [
         ("splitt-mnist", "did you mean 'split-mnist'?"),
         ("permutd-mnist", "did you mean 'permuted-mnist'?"),
-        ("", "known: permuted-mnist, split-mnist."),
-        ("xyzzy", "known: permuted-mnist, split-mnist."),
+        ("splt", "did you mean 'split'?"),
+        ("SPLIT", "did you mean 'split'?"),
+        ("Permuted-MNIST", "did you mean 'permuted-mnist'?"),
+        ("", "known: permuted, permuted-mnist, split, split-mnist."),
+        ("xyzzy", "known: permuted, permuted-mnist, split, split-mnist."),
     ],
 )
 def test_unknown_protocols_are_refused_with_a_suggestion(name, hint):

@@ -92,6 +92,37 @@ def test_a_file_that_is_damaged_or_something_else_is_told_and_nothing_is_merged(
     assert not (tmp_path / "b.db").exists()
 
 
+HEAD = '{"format":"threefold rows 1","experiments":{}}'
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda text: '{"seed": 1}\n', "line 1 of rows 'a.jsonl' lacks the field 'format'"),
+        (lambda text: '{"format": "threefold rows 1"}\n', "line 1 of rows 'a.jsonl' lacks the field 'experiments'"),
+        (lambda text: "seed,accuracy\n", "line 1 of rows 'a.jsonl' is not JSON from column 1 on"),
+        (lambda text: text[:-50], "line 3 of rows 'a.jsonl' is not JSON from column "),
+        (lambda text: f"{HEAD}\n[1, 2]\n", "line 2 of rows 'a.jsonl' is wrong (it holds [1, 2], not an object)"),
+        (lambda text: f'{HEAD}\n{{"spec":{{}}}}\n', "line 2 of rows 'a.jsonl' lacks the field 'runs'"),
+        (lambda text: text.replace('"status":"diverged"', '"status":"fine"'), "line 2 of rows 'a.jsonl' is wrong (st"),
+        (lambda text: HEAD.replace("{}", "5"), "line 1 of rows 'a.jsonl' is wrong (its experiments are no table)"),
+        (lambda text: "", "rows 'a.jsonl' are empty"),
+        (None, "rows 'a.jsonl' cannot be read (No such file or directory)"),
+    ],
+)
+def test_the_line_that_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage, said: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    filled(Path("a.db"))
+    if damage:
+        with Store("a.db", readonly=True) as store:
+            write_rows(store, "a.jsonl")
+        Path("a.jsonl").write_text(damage(Path("a.jsonl").read_text()))
+    with pytest.raises(ThreefoldError) as caught:
+        Rows("a.jsonl")
+    assert str(caught.value).startswith(said)
+    assert str(caught.value).endswith("; right would be a file that `threefold export rows` wrote.")
+
+
 def test_a_folder_that_is_not_there_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     filled(tmp_path / "a.db")
     with (

@@ -1,14 +1,17 @@
 """`threefold export`: runs for other tools."""
 
+from io import StringIO
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from threefold.cli.experiments import StoreFile
+from threefold.errors import ThreefoldError
 
 app = typer.Typer(help="Hand runs over to other tools.", no_args_is_help=True)
-File = Annotated[Path, typer.Argument(help="File to write; one that is there is replaced.")]
+File = Annotated[Path, typer.Argument(help="File to write; an earlier one is replaced.")]
+TextFile = Annotated[Path, typer.Argument(help="File to write, or - for standard output; an earlier one is replaced.")]
 
 
 @app.command()
@@ -19,15 +22,25 @@ def tensorboard(
     """Curves, metrics, spec and dreams of each run, for TensorBoard."""
     from threefold.export import records, to_tensorboard
 
+    if _is_stdout(folder):
+        raise ThreefoldError("folder is '-', but TensorBoard reads files; right would be a folder.")
     found = records(store)
     new = to_tensorboard(found, folder)
     typer.echo(f"{folder}: {new} runs written, {len(found) - new} were there already.")
 
 
 @app.command()
-def csv(file: File, store: StoreFile = Path("threefold.db")) -> None:
+def csv(file: TextFile, store: StoreFile = Path("threefold.db")) -> None:
     """A row for each accuracy of each run: after so many tasks, on this task."""
-    _write("csv", file, store)
+    if not _is_stdout(file):
+        _write("csv", file, store)
+        return
+    from threefold.export import records
+    from threefold.export.flat import stream_csv
+
+    text = StringIO(newline="")
+    stream_csv(records(store), text)
+    typer.echo(text.getvalue().encode(), nl=False)
 
 
 @app.command()
@@ -43,21 +56,34 @@ def parquet(file: File, store: StoreFile = Path("threefold.db")) -> None:
 
 
 @app.command()
-def rows(file: File, store: StoreFile = Path("threefold.db")) -> None:
+def rows(file: TextFile, store: StoreFile = Path("threefold.db")) -> None:
     """All runs and experiments as small text, to keep beside a paper; `threefold merge` reads it like a store."""
-    from threefold.errors import ThreefoldError
     from threefold.results import Store, is_rows, write_rows
+    from threefold.results.rows import rows_text
 
+    if _is_stdout(file):
+        with Store(store, readonly=True) as opened:
+            content, _ = rows_text(opened)
+        typer.echo(content, nl=False)
+        return
     if not is_rows(file):
-        raise ThreefoldError(f"file is '{file}'; right would be a name that ends in .jsonl or .jsonl.gz.")
+        raise ThreefoldError(
+            f"file is '{file}'; right would be a name that ends in .jsonl or .jsonl.gz, or - for standard output."
+        )
     with Store(store, readonly=True) as opened:
         written = write_rows(opened, file)
     typer.echo(f"{file}: {written} runs.")
 
 
+def _is_stdout(file: Path) -> bool:
+    return str(file) == "-"
+
+
 def _write(kind: str, file: Path, store: Path) -> None:
     from threefold.export import records, to_file
 
+    if _is_stdout(file):
+        raise ThreefoldError(f"file is '-', but {kind} is no text for standard output; right would be a file.")
     found = records(store)
-    to_file(kind, found, file)
+    to_file(kind, found, file, store)
     typer.echo(f"{file}: {len(found)} runs.")

@@ -82,8 +82,9 @@ class Dataset:
         """A dataset from the user's own numpy arrays or tensors, copied.
 
         Inputs of dtype uint8 are divided by 255; floats are taken as they are, as float32. Other integers are refused,
-        because nobody can tell their scale. Labels must have an integer dtype: floats are refused even where every
-        value is whole. One class is enough here; whether a scenario can use it is the scenario's business.
+        because nobody can tell their scale, and so are bytes to train on with floats to test on, or the reverse. Labels
+        must have an integer dtype: floats are refused even where every value is whole. One class is enough
+        here; whether a scenario can use it is the scenario's business.
         """
         arrays: dict[str, NDArray[Any]] = {
             "train_x": _inputs("train_x", train_x),
@@ -91,6 +92,7 @@ class Dataset:
             "test_x": _inputs("test_x", test_x),
             "test_y": _labels("test_y", test_y),
         }
+        _check_kinds(train_x, test_x)
         for part in ("train", "test"):
             samples, labels = len(arrays[f"{part}_x"]), len(arrays[f"{part}_y"])
             if samples != labels:
@@ -138,6 +140,16 @@ def _inputs(field: str, value: object) -> NDArray[np.float32]:
             "every value must be finite."
         )
     return x
+
+
+def _check_kinds(train_x: Array, test_x: Array) -> None:
+    """Bytes are divided by 255 and floats are not: of one kind each, the two parts would differ in scale."""
+    train, test = (str(x.dtype).removeprefix("torch.") for x in (train_x, test_x))
+    if (train == "uint8") != (test == "uint8"):
+        raise ThreefoldError(
+            f"test_x has dtype {test} but train_x has {train}; both must be uint8 (divided by 255), or both floating "
+            "point (taken as they are)."
+        )
 
 
 def _labels(field: str, value: object) -> NDArray[np.int64]:

@@ -12,8 +12,9 @@ from threefold.experiments.cell import Cell, Settings, written
 from threefold.experiments.result import Result
 from threefold.experiments.section import Kind, Section
 from threefold.experiments.seeds import parse_seeds
-from threefold.experiments.spec import Experiment, MethodSpec, PartSpec
+from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSpec
 from threefold.methods import METHODS
+from threefold.protocols import Defaults
 from threefold.results import Store, run_key, together
 
 
@@ -91,20 +92,14 @@ class Asked:
 def ask(experiment: Experiment, options: Options, source: str, report: Report | None = None) -> Asked:
     """Every cell of the experiment, with the options applied. `source` is how the command line names it."""
     quick = experiment.quick if options.quick else None
-    seeds, iters = (quick.seeds, quick.iters) if quick else (experiment.seeds, experiment.training.iters)
-    chosen = parse_seeds(seeds if options.seeds is None else options.seeds)
-    iters = iters if options.iters is None else options.iters
-    given = experiment.training.model_dump() | {"iters": iters}
-    given["hidden"] = (quick.hidden if quick else None) or given["hidden"]
-    settings = Settings.checked(**given, device=options.device, precision=options.precision)
-    settings = settings.elsewhere(options.cuda)
-    overridden = quick is not None or options.seeds is not None  # then all have the same
+    chosen = _seeds(experiment.seeds, quick) if options.seeds is None else parse_seeds(options.seeds)
     wanted = _only(experiment, options.only)
     cells, validation, refused, notes = [], [], [], {}
     own_seeds: dict[Cell, tuple[int, ...]] = {}
     held = experiment.validation
     for part in experiment.parts:
         kind, named = protocols.find(part.protocol)
+        settings = _settings(experiment, options, kind.defaults)
         data = load(part.data or named or "mnist", report=report)
         protocol = kind(data, part.tasks, quick.tasks if quick else None)
         first = kind(data.validation(held.share), part.tasks, held.tasks) if held else None
@@ -123,12 +118,13 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
                 if first:
                     validation.append(replace(cell, protocol=first))
                     trained.append(validation[-1])
-                if own and not overridden:
-                    own_seeds |= dict.fromkeys(trained, parse_seeds(own))
+                if own and options.seeds is None:
+                    own_seeds |= dict.fromkeys(trained, _seeds(own, quick))
                 if spec.note:
                     notes[written(method)] = spec.note
     if not cells:
-        raise ThreefoldError(f"{experiment.name} leaves nothing to train: {refused[0][1] if refused else 'no cell'}")
+        pair = f"it has none of '{','.join(options.only)}' together; {_held(experiment)}."
+        raise ThreefoldError(f"{experiment.name} leaves nothing to train: {refused[0][1] if refused else pair}")
     suffix = "".join(
         f" {word}" for word in ("quick" if quick else "", f"iters={options.iters}" if options.iters else "") if word
     )
@@ -145,6 +141,25 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
         _command(source, options),
         own_seeds,
     )
+
+
+def _seeds(given: str, quick: QuickSpec | None) -> tuple[int, ...]:
+    """The seeds that were given; of a rehearsal its own, unless they are more."""
+    seeds = parse_seeds(given)
+    return min(parse_seeds(quick.seeds), seeds, key=len) if quick else seeds
+
+
+def _settings(experiment: Experiment, options: Options, usual: Defaults) -> Settings:
+    """How to train on a protocol. A rehearsal is never longer than the experiment itself."""
+    given = experiment.training.model_dump()
+    if options.quick:
+        for name in ("iters", "hidden"):
+            if quick := getattr(experiment.quick, name):
+                given[name] = min(quick, given[name] or getattr(usual, name))
+    if options.iters is not None:
+        given["iters"] = options.iters
+    settings = Settings.checked(**given, device=options.device, precision=options.precision)
+    return settings.elsewhere(options.cuda)
 
 
 def _pairs(part: PartSpec) -> Iterator[tuple[MethodSpec, str]]:
@@ -170,11 +185,21 @@ def _only(experiment: Experiment, names: Sequence[str]) -> Any:
     """Does a pair of method and scenario match the names? One of each kind that is named must."""
     known = {spec.method for part in experiment.parts for spec in part.methods}
     for name in names:
-        if name not in known | set(scenarios.SCENARIOS):
-            raise unknown("only", name, known | set(scenarios.SCENARIOS) | set(METHODS))
+        if name in known or name in scenarios.SCENARIOS:
+            continue
+        if all(part in METHODS for part in name.split("+")):
+            raise ThreefoldError(f"only is '{name}', which {experiment.name} does not hold; {_held(experiment)}.")
+        raise unknown("only", name, known | set(scenarios.SCENARIOS))
     methods = {name for name in names if name in known}
     places = {name for name in names if name in scenarios.SCENARIOS}
     return lambda spec, scenario: (not methods or spec.method in methods) and (not places or scenario in places)
+
+
+def _held(experiment: Experiment) -> str:
+    """What may be named."""
+    pairs = [(spec.method, scenario) for part in experiment.parts for spec, scenario in _pairs(part)]
+    methods, places = (", ".join(dict.fromkeys(names)) for names in zip(*pairs, strict=True))
+    return f"right would be of its methods ({methods}) and of its scenarios ({places})"
 
 
 def _command(source: str, options: Options) -> str:

@@ -19,7 +19,7 @@ def parse_seeds(given: str | int | Iterable[int]) -> tuple[int, ...]:
         seeds = _count(given, given)
     else:
         try:
-            seeds = [index(seed) for seed in given]  # a NumPy integer becomes one of Python's
+            seeds = [_whole(seed) for seed in given]
         except TypeError:
             raise ThreefoldError(
                 f"seeds is '{given}', which holds something else than whole numbers; {FORM}."
@@ -48,6 +48,12 @@ def written_seeds(seeds: Sequence[int]) -> str:
             pieces.append([seed])
     text = ",".join(str(piece[0]) if len(piece) == 1 else f"{piece[0]}-{piece[-1]}" for piece in pieces)
     return f"{text}-{text}" if text.isdigit() else text  # a number alone would be a count
+
+
+def _whole(seed: object) -> int:
+    if isinstance(seed, bool):
+        raise TypeError
+    return index(seed)  # type: ignore[arg-type]  # a NumPy integer becomes one of Python's
 
 
 def _count(given: object, number: int) -> list[int]:

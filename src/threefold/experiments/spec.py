@@ -11,8 +11,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from threefold import protocols, scenarios
 from threefold.errors import ThreefoldError, unknown
+from threefold.experiments.mistakes import sentence
 from threefold.experiments.section import Kind
-from threefold.experiments.seeds import parse_seeds
+from threefold.experiments.seeds import parse_seeds, written_seeds
 from threefold.methods import Method, build
 from threefold.methods.registry import METHODS
 from threefold.scenarios import TaskIdIn
@@ -36,7 +37,19 @@ def _of_ours(check: Any) -> AfterValidator:
 
 ProtocolName = Annotated[str, _of_ours(protocols.find)]
 ScenarioName = Annotated[str, _of_ours(scenarios.find)]
-Seeds = Annotated[str, BeforeValidator(str), _of_ours(parse_seeds)]
+
+
+def _seeds_as_text(given: Any) -> str:
+    """TOML has lists and numbers of its own."""
+    if not isinstance(given, list):
+        return str(given)
+    try:
+        return written_seeds(parse_seeds(given))
+    except ThreefoldError as error:
+        raise ValueError(str(error)) from None
+
+
+Seeds = Annotated[str, BeforeValidator(_seeds_as_text), _of_ours(parse_seeds)]
 
 
 class _Spec(BaseModel):
@@ -84,7 +97,10 @@ class MethodSpec(_Spec):
         for name, known in fields.items():
             if key in known:
                 return name
-        raise unknown(f"hyperparameter of {self.method}", key, [k for known in fields.values() for k in known])
+        every = [key for part in fields.values() for key in part]
+        if not every:
+            raise ThreefoldError(f"method '{self.method}' has no hyperparameters, but '{key}' was given.")
+        raise unknown(f"hyperparameter of {self.method}", key, every)
 
 
 class TrainingSpec(_Spec):
@@ -141,9 +157,9 @@ class Experiment(_Spec):
     @classmethod
     def _one_part(cls, given: Any) -> Any:
         own = PartSpec.model_fields.keys() - cls.model_fields.keys()
-        fields = own & given.keys() if isinstance(given, Mapping) else set()
-        if not fields or "parts" in given:
+        if not isinstance(given, Mapping) or "parts" in given:
             return given
+        fields = own & given.keys()
         rest = {key: value for key, value in given.items() if key not in fields}
         return rest | {"parts": [{key: given[key] for key in fields}]}
 
@@ -172,18 +188,25 @@ def _parsed(text: str, source: str, name: str) -> Experiment:
     except tomllib.TOMLDecodeError as error:
         raise ThreefoldError(f"experiment '{source}' is not TOML: {error}.") from error
     except ValidationError as error:
-        mistakes = [_mistake(e, several="parts" in tomllib.loads(text)) for e in error.errors()]
-        count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-        raise ThreefoldError(f"experiment '{source}' has {count}: {'; '.join(mistakes)}.") from error
+        wrong = sentence(error.errors(), _known(), several="parts" in tomllib.loads(text))
+        raise ThreefoldError(f"experiment '{source}' has {wrong}") from error
 
 
-def _mistake(error: Any, *, several: bool) -> str:
-    """One mistake and its place, as the file has it: a single part's fields are at the top."""
-    places = [place for place in error["loc"] if place not in ("float", "int", "str", "bool")]
-    if not several and places[:2] == ["parts", 0]:
-        places = places[2:]
-    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in places).lstrip(".") or "the file"
-    message = error["msg"].removeprefix("Value error, ").rstrip(".")
-    value = error["input"]
-    shown = f" is {value!r}" if isinstance(value, str | int | float) else ""
-    return f"{place}{shown}: {message[0].lower() + message[1:]}"
+def _known() -> dict[str, dict[str, str]]:
+    """The fields of every table, and what to suggest for each; those that beginners put a level too high among them."""
+    tables: dict[str, type[_Spec]] = {
+        "": Experiment,
+        "parts": PartSpec,
+        "methods": MethodSpec,
+        "training": TrainingSpec,
+        "quick": QuickSpec,
+        "validation": ValidationSpec,
+    }
+    known = {
+        table: {own: own for name, field in spec.model_fields.items() for own in [field.alias or name]}
+        for table, spec in tables.items()
+    }
+    parts = [entry.part for entry in METHODS.values() if entry.part]
+    known[""] = {name: f"training.{name}" for name in known["training"]} | known[""]
+    known["methods"] = {name: f"with.{name}" for part in parts for name in part.model_fields} | known["methods"]
+    return known

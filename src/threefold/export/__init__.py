@@ -2,13 +2,17 @@
 and spec. Accuracies are in per cent; a number that was never measured, because a run diverged, is left out or NaN."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zipfile import BadZipFile, ZipFile
 
 from threefold.errors import ThreefoldError
 from threefold.extras import need
 from threefold.results import Record, Store
+from threefold.results.output import check_output
+
+ENDINGS: Mapping[str, Sequence[str]] = {"csv": (".csv", ".txt"), "npz": (".npz",), "parquet": (".parquet",)}
 
 
 def records(store: Path) -> list[Record]:
@@ -20,10 +24,24 @@ def records(store: Path) -> list[Record]:
     return found
 
 
-def to_file(kind: str, runs: Sequence[Record], file: Path) -> None:
-    """Write one of `FILES`, whole or not at all; a file that is there is replaced then."""
-    with _whole(file) as part:
+def to_file(kind: str, runs: Sequence[Record], file: Path, store: Path | None = None) -> None:
+    """Write one of `FILES`, whole or not at all; an earlier one that is there is replaced then, anything else never.
+
+    `store` is the file that the runs came from.
+    """
+    with _explained(file):
+        check_output(file, ENDINGS[kind], store)
+        if kind == "npz" and file.is_file():
+            _refuse_data(file)
+    with _whole(file, " or - for standard output" if kind == "csv" else ", which is written whole") as part:
         FILES[kind](runs, part)
+
+
+def _refuse_data(file: Path) -> None:
+    """Data to train on are .npz files too."""
+    with suppress(BadZipFile), ZipFile(file) as archive:
+        if "train_x.npy" in archive.namelist():
+            raise ThreefoldError(f"file '{file}' holds data to train on (train_x); right would be another file.")
 
 
 def to_tensorboard(runs: Sequence[Record], folder: Path) -> int:
@@ -70,14 +88,14 @@ FILES: Mapping[str, Callable[[Sequence[Record], Path], None]] = {"csv": _csv, "n
 
 
 @contextmanager
-def _whole(file: Path) -> Iterator[Path]:
+def _whole(file: Path, right: str) -> Iterator[Path]:
     """A file to write to that takes the name when all is well."""
     with _explained(file):
         target = file.resolve()  # a link stays one
         if target.is_dir():
             raise ThreefoldError(f"'{file}' is a folder; right would be a file.")
         if target.exists() and not target.is_file():
-            raise ThreefoldError(f"'{file}' is a device or pipe; right would be a file, which is written whole.")
+            raise ThreefoldError(f"'{file}' is a device or pipe; right would be a file{right}.")
         with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as aside:
             part = Path(aside) / target.name
             yield part

@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from threefold.report.tables_csv import plain
 from threefold.results import Record
@@ -41,15 +41,19 @@ def measured(runs: Sequence[Record]) -> list[str]:
 
 
 def write_csv(runs: Sequence[Record], file: Path) -> None:
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        stream_csv(runs, opened)
+
+
+def stream_csv(runs: Sequence[Record], stream: TextIO) -> None:
     """A row for each accuracy: after how many tasks (0: before any training), on which task (from 1)."""
     metrics = measured(runs)
     about = [described(run) for run in runs]
     columns = [*dict.fromkeys(name for each in about for name in each), *metrics, "after_tasks", "task", "accuracy"]
-    with file.open("w", encoding="utf-8", newline="") as opened:
-        writer = csv.DictWriter(opened, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        for run, each in zip(runs, about, strict=True):
-            same = {name: plain(value) for name, value in (each | dict(run.metrics)).items()}
-            for after, row in enumerate((run.initial, *run.matrix)):
-                for task, accuracy in enumerate(row, start=1):
-                    writer.writerow(same | {"after_tasks": after, "task": task, "accuracy": plain(accuracy)})
+    writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    for run, each in zip(runs, about, strict=True):
+        same = {name: plain(value) for name, value in (each | dict(run.metrics)).items()}
+        for after, row in enumerate((run.initial, *run.matrix)):
+            for task, accuracy in enumerate(row, start=1):
+                writer.writerow(same | {"after_tasks": after, "task": task, "accuracy": plain(accuracy)})

@@ -12,7 +12,7 @@ def find(name: str) -> tuple[type[Protocol], str | None]:
     """The protocol and the dataset that a name such as 'split-mnist' stands for ('split' alone names no dataset)."""
     kind, _, data = name.partition("-")
     if kind not in PROTOCOLS:
-        raise unknown("protocol", name, [f"{kind}-mnist" for kind in PROTOCOLS])
+        raise unknown("protocol", name, [*PROTOCOLS, *(f"{kind}-mnist" for kind in PROTOCOLS)])
     return PROTOCOLS[kind], data or None
 
 

@@ -7,8 +7,15 @@ from pathlib import Path
 from threefold.experiments.section import Section
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "html")
+ENDINGS = {
+    "terminal": (".txt",),
+    "markdown": (".md", ".markdown", ".txt"),
+    "latex": (".tex", ".txt"),
+    "csv": (".csv", ".txt"),
+    "html": (".html", ".htm", ".txt"),
+}
 
-__all__ = ["FORMATS", "render", "save_figures"]
+__all__ = ["ENDINGS", "FORMATS", "render", "save_figures"]
 
 
 def render(sections: Sequence[Section], format: str = "terminal", *, plain: bool = False) -> str:

@@ -11,8 +11,6 @@ from threefold.results.record import Record, run_key
 from threefold.results.rows import Rows, is_rows
 from threefold.results.store import Store
 
-MEASURED = ("status", "diverged_at", "initial", "matrix", "metrics")
-
 
 @dataclass(frozen=True)
 class Merged:
@@ -35,12 +33,13 @@ def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str
             for record in other.all():
                 known = found.setdefault(record.key, (record, str(source)))
                 if known[0] is not record:
-                    _compare(*known, record, str(source))
+                    _compare(*known, record, str(source), f"'{known[1]}' or without '{source}'")
                     present += 1
     with Store(destination) as store:  # not before all sources were read: a mistake in one of them writes nothing
         for key in store.has(found):
             if mine := store.get(key):
-                _compare(mine, str(destination), *found.pop(key))
+                record, source = found.pop(key)
+                _compare(mine, str(destination), record, source, f"'{source}'")
                 present += 1
         store.add(record for record, _ in found.values())
         for name, what in asked:
@@ -84,20 +83,39 @@ def _remember(store: Store, name: str, asked: dict[str, Any]) -> None:
         store.remember(name, whole)
 
 
-def _compare(first: Record, where: str, second: Record, elsewhere: str) -> None:
-    one, other = first.to_json(), second.to_json()
-    if any(one[name] != other[name] for name in MEASURED):
-        shown = [f"'{place}' has {_shown(record)}" for place, record in ((where, first), (elsewhere, second))]
-        raise ThreefoldError(
-            f"run {first.key[:12]} ({first.spec['method']['name']}, {first.spec['scenario']['name']}, seed"
-            f" {first.spec['seed']}) has two results: {' and '.join(shown)}; nothing was merged; right would be to"
-            " delete the wrong row."
-        )
+def _compare(first: Record, where: str, second: Record, elsewhere: str, spare: str) -> None:
+    """Refuse two results of one run. `spare` is what the merge could go without."""
+    one, other = _measured(first), _measured(second)
+    for name in one | other:
+        if one.get(name) != other.get(name):
+            values = _apart(one.get(name), other.get(name))
+            origins = ((where, first), (elsewhere, second))
+            shown = [
+                f"{value} in '{file}' ({_origin(run)})" for value, (file, run) in zip(values, origins, strict=True)
+            ]
+            raise ThreefoldError(
+                f"run {first.key[:12]} ({first.spec['method']['name']}, {first.spec['scenario']['name']}, seed"
+                f" {first.spec['seed']}) has two results: its {name} is {' and '.join(shown)}; nothing was merged;"
+                f" right would be to merge without {spare}."
+            )
 
 
-def _shown(record: Record) -> str:
+def _measured(record: Record) -> dict[str, Any]:
+    """Everything that makes up a result, each value by a name that says what it is."""
+    data = record.to_json()
+    values: dict[str, Any] = {"status": data["status"], "diverged_at": data["diverged_at"]}
+    for after, row in enumerate((data["initial"], *data["matrix"])):
+        when = f"after task {after}" if after else "before any training"
+        values |= {f"accuracy on task {task} {when}": value for task, value in enumerate(row, start=1)}
+    return values | dict(data["metrics"])
+
+
+def _apart(*values: Any) -> list[str]:
+    """Both values, with all their digits only where four do not tell them apart."""
+    short = [f"{value:.4f}" if isinstance(value, float) else str(value) for value in values]
+    return short if len(set(short)) == len(short) else [repr(value) for value in values]
+
+
+def _origin(record: Record) -> str:
     made = record.environment
-    accuracy = record.metrics.get("average_accuracy", float("nan"))
-    return (
-        f"{record.status} {accuracy:.4f}% ({record.created}, threefold {made.get('threefold')}, {made.get('device')})"
-    )
+    return f"{record.created}, threefold {made.get('threefold')}, {made.get('device')}"

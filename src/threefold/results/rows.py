@@ -7,12 +7,14 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from threefold.errors import ThreefoldError
 from threefold.results.metrics import measure
+from threefold.results.output import check_output
 from threefold.results.record import Record, run_key
 from threefold.results.store import Store
 
@@ -29,20 +31,11 @@ def is_rows(path: str | PathLike[str]) -> bool:
 
 def write_rows(store: Store, path: str | PathLike[str]) -> int:
     """Write all runs of the store and what was asked for; how many runs. The same store gives the same bytes."""
-    cohorts: dict[str, dict[str, Any]] = {}
-    runs = 0
-    for record in store.all():
-        data, runs = record.to_json(), runs + 1
-        seed = data["spec"].pop("seed")
-        shared = {"spec": data["spec"], **{name: data[name] for name in SHARED}}
-        cohort = cohorts.setdefault(json.dumps(shared, sort_keys=True), shared | {"runs": []})
-        cohort["runs"].append({"seed": seed, **{name: data[name] for name in OWN}})
-    head = {"format": FORMAT, "experiments": store.experiments()}
-    lines = [json.dumps(line, allow_nan=False, separators=(",", ":")) for line in (head, *cohorts.values())]
-    content = "".join(f"{line}\n" for line in lines).encode()
+    content, runs = rows_text(store)
     path = Path(path)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
+        check_output(path, SUFFIXES, store.path)
         temporary.write_bytes(gzip.compress(content, 9, mtime=0) if path.suffix == ".gz" else content)
         temporary.replace(path)
     except OSError as error:
@@ -54,30 +47,79 @@ def write_rows(store: Store, path: str | PathLike[str]) -> int:
     return runs
 
 
+def rows_text(store: Store) -> tuple[bytes, int]:
+    """The lines of all runs of the store and of what was asked for, and how many runs."""
+    cohorts: dict[str, dict[str, Any]] = {}
+    runs = 0
+    for record in store.all():
+        data, runs = record.to_json(), runs + 1
+        seed = data["spec"].pop("seed")
+        shared = {"spec": data["spec"], **{name: data[name] for name in SHARED}}
+        cohort = cohorts.setdefault(json.dumps(shared, sort_keys=True), shared | {"runs": []})
+        cohort["runs"].append({"seed": seed, **{name: data[name] for name in OWN}})
+    head = {"format": FORMAT, "experiments": store.experiments()}
+    lines = [json.dumps(line, allow_nan=False, separators=(",", ":")) for line in (head, *cohorts.values())]
+    return "".join(f"{line}\n" for line in lines).encode(), runs
+
+
 class Rows:
     """A file of rows, read as a store is."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
-        try:
-            content = self.path.read_bytes()
-            lines = (gzip.decompress(content) if self.path.suffix == ".gz" else content).decode().splitlines()
-            head, *cohorts = [json.loads(line) for line in lines]
+        lines = _lines(self.path)
+        with _named(self.path, 1):
+            head = _object(lines[0])
+            known = head["format"]
             self._experiments: dict[str, dict[str, Any]] = head["experiments"]
-            known = head["format"] == FORMAT
-            self._records = [record for cohort in cohorts for record in _records(cohort)] if known else []
-        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
-            raise ThreefoldError(
-                f"rows '{self.path}' cannot be read ({error}); right would be a file that threefold wrote."
-            ) from error
-        if not known:
-            raise ThreefoldError(f"rows '{self.path}' have the format '{head['format']}'; right would be '{FORMAT}'.")
+            if not isinstance(self._experiments, dict):
+                raise ValueError("its experiments are no table")
+        if known != FORMAT:
+            raise ThreefoldError(f"rows '{self.path}' have the format '{known}'; right would be '{FORMAT}'.")
+        self._records: list[Record] = []
+        for number, line in enumerate(lines[1:], start=2):
+            with _named(self.path, number):
+                self._records += _records(_object(line))
 
     def experiments(self) -> dict[str, dict[str, Any]]:
         return self._experiments
 
     def all(self) -> Iterator[Record]:
         return iter(self._records)
+
+
+def _lines(path: Path) -> list[bytes]:
+    right = "right would be a file that `threefold export rows` wrote"
+    try:
+        content = path.read_bytes()
+        lines = (gzip.decompress(content) if path.suffix == ".gz" else content).splitlines()
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ThreefoldError(f"rows '{path}' cannot be read ({why}); {right}.") from error
+    if not lines:
+        raise ThreefoldError(f"rows '{path}' are empty; {right}.")
+    return lines
+
+
+@contextmanager
+def _named(path: Path, number: int) -> Iterator[None]:
+    """Say in which line something is wrong, and what."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, ThreefoldError) as error:
+        why = f"lacks the field {error}" if isinstance(error, KeyError) else f"is wrong ({str(error).rstrip('.')})"
+        if isinstance(error, json.JSONDecodeError):
+            why = f"is not JSON from column {error.colno} on, as if it were cut off or of another kind"
+        raise ThreefoldError(
+            f"line {number} of rows '{path}' {why}; right would be a file that `threefold export rows` wrote."
+        ) from error
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    value = json.loads(line)
+    if not isinstance(value, dict):
+        raise ValueError(f"it holds {json.dumps(value)[:20]}, not an object")
+    return value
 
 
 def _records(cohort: Mapping[str, Any]) -> Iterator[Record]:

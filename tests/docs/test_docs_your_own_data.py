@@ -134,6 +134,7 @@ ARRAYS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "a list instead of an array": lambda a: {"train_x": a["train_x"].tolist()},
     "inputs of another type": lambda a: {"train_x": a["train_x"].astype(np.int64)},
     "inputs of one dimension": lambda a: {"train_x": a["train_x"][:, 0, 0]},
+    "bytes to train on, floats to test on": lambda a: {"train_x": a["train_x"].astype(np.uint8)},
     "no inputs": lambda a: {"test_x": a["test_x"][:0]},
     "NaN, or infinite": lambda a: {"train_x": with_nan(a["train_x"])},
     "labels that are not integers": lambda a: {"train_y": a["train_y"].astype(float)},

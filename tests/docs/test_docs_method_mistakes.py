@@ -93,8 +93,12 @@ def test_mistakes_lead_to_what_the_page_quotes(small: Dataset, mistake: str) -> 
     (quoted,) = code_in(got)
     for wrong in MISTAKES[mistake]:
         part = with_hook(*wrong)
-        with pytest.raises((RuntimeError, TypeError, ValueError, threefold.ThreefoldError), match=re.escape(quoted)):
+        with pytest.raises(
+            (RuntimeError, TypeError, ValueError, threefold.ThreefoldError), match=re.escape(quoted)
+        ) as caught:
             threefold.run(Split(small), method=part(), **QUICK)
+        told = isinstance(caught.value, threefold.ThreefoldError) or getattr(caught.value, "__notes__", [""])[-1]
+        assert told is True or re.match(r"In (<lambda>|\w+) of wrong; what often goes wrong there is listed", told)
 
 
 def test_mistakes_that_make_no_noise_are_as_the_page_says(mine: Any, small: Dataset) -> None:

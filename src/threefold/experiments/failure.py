@@ -57,5 +57,8 @@ def told(found: Sequence[Failure]) -> str:
 
 def _read(folder: Path) -> Iterator[tuple[Path, Failure]]:
     for path in sorted(folder.glob(f"*{FAILED}")):
-        with suppress(FileNotFoundError):
-            yield path, Failure(**json.loads(path.read_text(encoding="utf-8")))
+        try:
+            failure = Failure(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):  # gone meanwhile, damaged, or not ours
+            continue
+        yield path, failure

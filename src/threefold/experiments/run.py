@@ -86,8 +86,9 @@ class Here:
     def begin(self, work: Work) -> None:
         try:
             records = execute(work.cohort, work.checkpoint, work.progress)
-        except (MemoryError, RuntimeError) as error:
-            if not out_of_memory(error):
+        except Exception as error:
+            if not (isinstance(error, MemoryError | RuntimeError) and out_of_memory(error)):
+                tell_hook(error)
                 raise
             if len(work.cohort.runs) == 1:
                 raise ThreefoldError(f"{too_large(work.cohort)}; right would be smaller numbers.") from error
@@ -99,6 +100,19 @@ class Here:
 
     def attend(self) -> None: ...
     def abandon(self) -> None: ...
+
+
+def tell_hook(error: BaseException) -> None:
+    """Add to an error where it comes from, if that is a hook of a user's part: tracebacks through vmap are long."""
+    trace = error.__traceback__
+    found = None
+    while trace:
+        part = trace.tb_frame.f_locals.get("self")
+        if isinstance(part, Part) and part.from_outside():
+            found = found or f"In {trace.tb_frame.f_code.co_name} of {part.name}"
+        trace = trace.tb_next
+    if found and not isinstance(error, ThreefoldError):
+        error.add_note(f"{found}; what often goes wrong there is listed in docs/your-own-method.md, Mistakes.")
 
 
 def check_batches(cells: Sequence[Cell], seeds: Sequence[int]) -> None:

@@ -101,7 +101,6 @@ def kill_begun(store: Path, patch: pytest.MonkeyPatch, seeds: tuple[int, ...] = 
         (5, [(5, 6, 7, 8)]),
         (100, [(5, 6, 7, 8)]),
         (3, [(5, 6, 7), (8,)]),
-        (1, [(5,), (6,), (7,), (8,)]),
     ],
 )
 def test_finished_tasks_are_not_trained_again_whatever_memory_is_free(
@@ -119,6 +118,35 @@ def test_finished_tasks_are_not_trained_again_whatever_memory_is_free(
     assert measured(again)[:4] == measured(undisturbed)[:4], "bit for bit"
     if len(others) == 1:
         assert measured(again) == measured(undisturbed)
+    assert not folder.exists()
+
+
+def test_a_cohort_that_can_no_longer_fit_begins_anew(
+    store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the system would kill the same command again and again."""
+    kill_begun(store, monkeypatch)
+    heard = Tasks()
+    train(store, 1, watcher=heard)
+    assert heard.tasks == {(seed,): {0, 1, 2, 3} for seed in range(1, 9)}
+    assert not folder.exists()
+
+
+def test_a_checkpoint_is_used_though_another_process_stored_a_run_of_it(
+    store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_begun(store, monkeypatch)
+    begin = Campaign._begin
+
+    def begin_late(self: Campaign, cohort: Cohort) -> Cohort | None:
+        monkeypatch.setattr(Campaign, "_begin", begin)
+        train(store, 1, seeds=(3,))  # planned, but not begun yet
+        return begin(self, cohort)
+
+    monkeypatch.setattr(Campaign, "_begin", begin_late)
+    heard = Tasks()
+    train(store, 4, watcher=heard)
+    assert heard.tasks[1, 2, 3, 4] == {2, 3}
     assert not folder.exists()
 
 

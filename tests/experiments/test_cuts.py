@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from cohort_lab import memory_for
 
 from threefold import Dataset, Split
 from threefold.experiments import Cell, Cohort, Run, Settings
-from threefold.experiments.cohort import as_begun, cut, left_of
+from threefold.experiments.cohort import as_begun, cut, left_of, plan
 from threefold.methods import parse
 from threefold.scenarios import SCENARIOS
 
@@ -77,3 +78,14 @@ def test_what_was_begun_stays_together_and_the_rest_is_planned_anew(split: Split
     assert cut_as(of(7, 2)) == [[7, 2], [1, 3, 4, 5, 6, 8]], "in the order it had"
     assert cut_as(of(4, 5, 6), of(6, 7), of(7, 8)) == [[7, 8], [4, 5, 6], [1, 2, 3]], "the first goes on"
     assert cut_as(whole) == [[1, 2, 3, 4, 5, 6, 7, 8]]
+    halves = [of(1, 2), of(3, 4), of(5, 6), of(7, 8)]  # of what did not fit
+    found = as_begun(halves, [of(7)], whole.runs, lambda device: 1 << 40, anew=False)
+    assert seeds(found) == [[7], [8], [1, 2], [3, 4], [5, 6]], "what has nothing in common stays as it is"
+
+
+def test_what_can_no_longer_fit_begins_anew(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = cohort(split, 8)
+    memory_for(monkeypatch, whole.cell, 6.5)  # in a share of it; in all of it there is room for eight
+    assert seeds(as_begun(plan(whole.runs), [whole], whole.runs)) == [[1, 2, 3, 4, 5, 6, 7, 8]]
+    memory_for(monkeypatch, whole.cell, 4.5)
+    assert seeds(as_begun(plan(whole.runs), [whole], whole.runs)) == [[1, 2, 3, 4], [5, 6, 7, 8]]

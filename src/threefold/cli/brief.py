@@ -48,15 +48,16 @@ def shortened(section: Section, store: Path) -> str:
     if not cut:
         return ""
     told = f"This was shortened: {', '.join(dict.fromkeys(cut))}."
-    full = _in_full(section.command)
-    if full == section.command:  # so says the experiment's own file
+    commands = section.command.split(" && ")
+    full = dict.fromkeys(map(_in_full, commands))
+    if list(full) == commands:  # so says the experiment's own file
         return told
-    return f"{told} In full: {full}{at(store)}"
+    return f"{told} In full: {' && '.join(command + at(store) for command in full)}"
 
 
 def _in_full(command: str) -> str:
     """The same command without what makes it shorter."""
-    words = iter(shlex.split(command.partition(" && ")[0]))
+    words = iter(shlex.split(command))
     kept = []
     for word in words:
         if word in ("--seeds", "--iters"):

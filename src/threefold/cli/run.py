@@ -96,7 +96,7 @@ def typed(words: "Sequence[str]") -> str:
     """What was typed, but for the store: whoever shows it knows where it found it."""
     program = ["threefold"] if Path(words[0]).name in ("threefold", "__main__.py") else ["python", words[0]]
     rest = list(words[1:])
-    if "--store" in rest:
+    while "--store" in rest:
         place = rest.index("--store")
         del rest[place : place + 2]
     return shlex.join([*program, *(word for word in rest if not word.startswith("--store="))])

@@ -65,13 +65,8 @@ class Asked:
 
     def add(self, store: Store) -> None:
         """Like `remember`, but what was asked for before under this name stays."""
-        asked, before = self._plain(), store.experiments().get(self.name)
-        if before is None:
-            return self.remember(store)
-        both = together(before, asked)
-        if any(both[what] != before[what] for what in both):
-            store.remember(self.name, asked | both)
-        return None
+        asked = self._plain()
+        store.reconsider(self.name, lambda before: asked | together(before, asked) if before else asked)
 
     def _plain(self) -> dict[str, Any]:
         return {

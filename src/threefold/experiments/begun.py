@@ -18,7 +18,8 @@ from threefold.experiments.cohort import Cohort, Run, name_of
 from threefold.results import Store
 
 RUNS = ".runs"
-SOON = 0.005  # seconds: nobody claims for longer
+SOON = 0.005  # seconds between two tries at the door
+PATIENCE = 1.0  # seconds: whoever is at the door for longer may be stopped, and who waits must be free to stop too
 
 
 class Begun:
@@ -51,8 +52,8 @@ class Begun:
 
     def claim(self, cohort: Cohort, closing: ExitStack) -> Claim | None:
         """Claim a cohort until `closing` is closed; None if another process is at one of its runs."""
-        with self._alone():
-            if not self.in_training().isdisjoint(cohort.keys):
+        with self._alone() as alone:
+            if not alone or not self.in_training().isdisjoint(cohort.keys):
                 return None
             self._write_list(cohort)
             claim = closing.enter_context(Claim(self._file(cohort.name, ".lock")))
@@ -82,12 +83,13 @@ class Begun:
         return self.folder / "claiming"
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One process claims at a time: cohorts of different names may have runs in common."""
+    def _alone(self) -> Iterator[bool]:
+        """One process claims at a time: cohorts of different names may have runs in common. False: not now."""
+        end = time.monotonic() + PATIENCE
         with Claim(self._door) as door:
-            while not door.take():
+            while not (mine := door.take()) and time.monotonic() < end:
                 time.sleep(SOON)
-            yield
+            yield mine
 
     def _file(self, name: str, ending: str) -> Path:
         return self.folder / f"{name}{ending}"

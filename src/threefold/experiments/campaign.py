@@ -142,11 +142,11 @@ class Campaign:
         self._tidy(whole)
         self.known = self.begun.names() if self.begun else set()
         left = [piece for cohort in whole for piece in left_of(cohort, self.records.keys(), self.known)]
-        self.waiting = self._as_begun(left)
+        self.waiting = self._as_begun(left, anew=True)
         if self.place.largest_first:
             self.waiting.reverse()
 
-    def _as_begun(self, cohorts: Sequence[Cohort]) -> list[Cohort]:
+    def _as_begun(self, cohorts: Sequence[Cohort], *, anew: bool = False) -> list[Cohort]:
         """The same runs, but what was begun of them is as it was cut then, whatever memory is free now."""
         if self.begun is None:
             return list(cohorts)
@@ -155,7 +155,7 @@ class Campaign:
         begun = self.begun.cohorts(runs)
         self.known.update(cohort.name for cohort in begun)
         begun += [cohort for cohort in cohorts if cohort.name in self.known]
-        return as_begun(cohorts, begun, runs.values(), self.place.memory)
+        return as_begun(cohorts, begun, runs.values(), self.place.memory, anew=anew)
 
     def _train(self) -> None:
         elsewhere: list[Cohort] = []  # in training by other processes
@@ -193,7 +193,8 @@ class Campaign:
                 return self._theirs(cohort, self.begun.in_training())
         self.training.add(work)
         self.known.add(cohort.name)
-        if self.store and (stored := self.store.has(cohort.keys)):  # another process did them in the meantime
+        stored = self.store.has(cohort.keys) if self.store else set()  # by another process in the meantime
+        if len(stored) == len(cohort.keys) or (stored and work.checkpoint and not work.checkpoint.path.exists()):
             self.finish(work, [])
             self._look(stored)
             self._next(run for run in cohort.runs if run.key not in stored)

@@ -181,21 +181,33 @@ def as_begun(
     begun: Iterable[Cohort],
     runs: Iterable[Run],
     memory: Callable[[str], int] | None = None,
+    *,
+    anew: bool = True,
 ) -> list[Cohort]:
-    """Cohorts of these runs; but those that were begun stay as they were cut then, and the others are planned anew.
+    """Cohorts of these runs; but those that were begun stay as they were cut then, and the others are planned anew; or,
+    if not `anew`, only those that have runs in common with them: the others may be halves of what did not fit.
 
-    Of those that have runs in common, the first is the one to go on.
+    Of those begun that have runs in common, the first is the one to go on. One that can no longer fit begins anew.
     """
     kept: list[Cohort] = []
     taken: set[str] = set()
     for cohort in begun:
-        if taken.isdisjoint(cohort.keys):
+        if taken.isdisjoint(cohort.keys) and _can_fit(cohort, memory):
             kept.append(cohort)
             taken.update(cohort.keys)
     if {cohort.name for cohort in kept} <= {cohort.name for cohort in cohorts}:
         return list(cohorts)
-    rest = plan((run for run in runs if run.key not in taken), memory)
-    return sorted([*kept, *rest], key=lambda cohort: cohort.weight)
+    others = [] if anew else [cohort for cohort in cohorts if taken.isdisjoint(cohort.keys)]
+    elsewhere = taken.union(*(cohort.keys for cohort in others))
+    rest = plan((run for run in runs if run.key not in elsewhere), memory)
+    first = sorted([*kept, *rest], key=lambda cohort: cohort.weight)
+    return [*first, *others]
+
+
+def _can_fit(cohort: Cohort, memory: Callable[[str], int] | None) -> bool:
+    """Not only into the share of free memory that cohorts are planned for, but into all of it."""
+    shares = (len(crew) / capacity(crew[0].cell, memory) for crew in cohort.crews)
+    return len(cohort.runs) == 1 or sum(shares) <= 1 / SHARE_OF_MEMORY
 
 
 def _shape(cell: Cell) -> str:

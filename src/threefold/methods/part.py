@@ -238,7 +238,10 @@ class Part(BaseModel):
             raise ThreefoldError(
                 f"{cls.__name__} defines penalty and leash, two forms of one thing; right would be one."
             )
-        hooks, mine = ([name for name, value in vars(one).items() if isfunction(value)] for one in (Part, cls))
+        hooks, mine = (
+            [name for name, value in vars(one).items() if isfunction(value) and not name.startswith("_")]
+            for one in (Part, cls)
+        )
         for name in mine:
             if name not in hooks and (alike := get_close_matches(name, hooks, n=1, cutoff=0.85)):
                 warn(f"{cls.__name__} defines {name}, which is no hook; did you mean {alike[0]}?", stacklevel=3)

@@ -37,8 +37,8 @@ def register(part: type[Part] | None, strategy: str, title: str, meaning: str = 
         raise ThreefoldError(f"method is {part!r}; right would be a class that inherits from Part.")
     name = getattr(part, "name", "") if part else name
     whose = f"name of {part.__name__}" if part else "name"
-    if not NAME.fullmatch(name):
-        raise ThreefoldError(f"{whose} is '{name}'; right would be a letter, then letters, digits, - or _.")
+    if not NAME.fullmatch(name) or name == "all":
+        raise ThreefoldError(f"{whose} is '{name}'; right would be a letter, then letters, digits, - or _ (not 'all').")
     known = METHODS.get(name)
     if known and (known.part is None or not known.part.from_outside()):
         raise ThreefoldError(f"{whose} is '{name}', which threefold has already; right would be a name of its own.")

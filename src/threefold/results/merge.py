@@ -43,7 +43,7 @@ def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str
                 present += 1
         store.add(record for record, _ in found.values())
         for name, what in asked:
-            _remember(store, name, what)
+            store.reconsider(name, lambda mine, what=what: mine | together(mine, what) if mine else what)  # type: ignore[misc]
     return Merged(len(found), present)
 
 
@@ -70,17 +70,6 @@ def _command(before: Mapping[str, Any], asked: Mapping[str, Any], runs: set[tupl
 
 def _runs(asked: Mapping[str, Any]) -> set[tuple[str, int]]:
     return {(run_key(cell["spec"]), seed) for cell in asked["cells"] for seed in cell["seeds"]}
-
-
-def _remember(store: Store, name: str, asked: dict[str, Any]) -> None:
-    """Other seeds or methods of the same experiment may have been trained on each machine."""
-    mine = store.experiments().get(name)
-    if mine is None:
-        store.remember(name, asked)
-        return
-    whole = mine | together(mine, asked)
-    if whole != mine:
-        store.remember(name, whole)
 
 
 def _compare(first: Record, where: str, second: Record, elsewhere: str, spare: str) -> None:

@@ -5,6 +5,7 @@ Every measured number is there in full; what the methods kept to look at (the ge
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,15 +33,15 @@ def is_rows(path: str | PathLike[str]) -> bool:
 def write_rows(store: Store, path: str | PathLike[str]) -> int:
     """Write all runs of the store and what was asked for; how many runs. The same store gives the same bytes."""
     content, runs = rows_text(store)
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.tmp")
+    named, path = path, Path(path).resolve()  # a link stays one
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        check_output(path, SUFFIXES, store.path)
+        check_output(Path(named), SUFFIXES, store.path)
         temporary.write_bytes(gzip.compress(content, 9, mtime=0) if path.suffix == ".gz" else content)
         temporary.replace(path)
     except OSError as error:
         raise ThreefoldError(
-            f"rows '{path}' cannot be written ({error}); right would be a folder with space."
+            f"rows '{named}' cannot be written ({error}); right would be a folder with space."
         ) from error
     finally:
         temporary.unlink(missing_ok=True)

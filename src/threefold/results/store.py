@@ -1,7 +1,7 @@
 """Where finished runs are kept: one SQLite file, one row for each run, shared by as many processes as like."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -100,11 +100,19 @@ class Store:
 
     def remember(self, name: str, asked: Mapping[str, Any]) -> None:
         """Keep what was asked for under this name, so that it can be reported and counted later."""
+        self.reconsider(name, lambda before: asked)
+
+    def reconsider(self, name: str, change: Callable[[dict[str, Any] | None], Mapping[str, Any]]) -> None:
+        """Replace what was asked for under this name by what `change` makes of it, with nobody else in between."""
         with explained(self.path, self._patience), transaction(self._connection):
-            self._connection.execute(
-                "INSERT INTO experiments VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET asked = excluded.asked",
-                (name, json.dumps(asked, allow_nan=False)),
-            )
+            found = self._connection.execute("SELECT asked FROM experiments WHERE name = ?", (name,)).fetchone()
+            before = json.loads(found[0]) if found else None
+            after = json.dumps(change(before), allow_nan=False)
+            if found is None or after != found[0]:
+                self._connection.execute(
+                    "INSERT INTO experiments VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET asked = excluded.asked",
+                    (name, after),
+                )
 
     def experiments(self) -> dict[str, dict[str, Any]]:
         """What was asked for, by name, in the order of first asking."""

@@ -1,6 +1,7 @@
 """What was begun goes on as it was cut, and no run is trained twice, whatever memory each process sees."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from joint_lab import GENERATIVE
 
 from threefold import Store
 from threefold.engine import Checkpoint, Progress
-from threefold.experiments import Cell, Result, Run, Watcher, run_cells
+from threefold.experiments import Cell, Result, Run, Stopped, Watcher, run_cells
 from threefold.experiments.begun import Begun
 from threefold.experiments.campaign import Campaign
 from threefold.experiments.claim import Claim
@@ -403,3 +404,16 @@ def test_stopped_before_its_first_task_is_finished_it_leaves_nothing(store: Path
     with pytest.raises(Killed):
         train(store, 4, watcher=Dies())
     assert not folder.exists()
+
+
+def test_who_waits_at_the_door_may_be_stopped(store: Path, folder: Path) -> None:
+    """Another process may be stopped, by Ctrl-Z or with its file system, while it claims."""
+    folder.mkdir()
+    end = time.monotonic() + 0.5
+    with Claim(folder / "claiming") as door:
+        assert door.take()
+        with ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(run_cells, [CELL], (1,), store, stop=lambda: time.monotonic() > end)
+            with pytest.raises(Stopped):
+                waits.result(20)
+    assert train(store, 4, seeds=(1,)).seeds == [1]

@@ -1,11 +1,14 @@
 """What is done, what is left, and by which command: for grids with held-out runs, and after several commands."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from cohort_lab import small_mnist
 
+from threefold.cli.brief import shortened
 from threefold.experiments.ask import Asked, Options, ask, sections
 from threefold.experiments.failure import Failure, failures, forget_failures
 from threefold.experiments.run import run_cells
@@ -97,3 +100,40 @@ def test_commands_of_which_none_trains_all_are_told_one_after_the_other(tmp_path
     store = f"--store {tmp_path}/a.db"
     assert told(tmp_path / "a.db").endswith(f": {first.command} {store} && {second.command} {store}")
     assert after(tmp_path / "a.db", table())["command"] == table().command
+
+
+def test_two_commands_at_once_remember_both(tmp_path: Path) -> None:
+    methods = ["none", "offline", "ewc", "online-ewc", "si", "lwf", "dgr", "dgr-distill"]
+    asked = [table(only=[method, "domain"], seeds="1") for method in methods]
+    Store(tmp_path / "a.db").close()
+    ready = threading.Barrier(len(asked))
+
+    def add(one: Asked) -> None:
+        with Store(tmp_path / "a.db") as store:
+            ready.wait(30)
+            one.add(store)
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        list(pool.map(add, asked))
+    with Store(tmp_path / "a.db", readonly=True) as store:
+        (found,) = store.experiments().values()
+    assert {cell["spec"]["method"]["name"] for cell in found["cells"]} == set(methods)
+    assert set(found["command"].split(" && ")) == {each.command for each in asked}
+
+
+def test_all_of_several_commands_is_in_full(tmp_path: Path) -> None:
+    methods = [{"method": method, "scenarios": ["task"]} for method in ("ewc", "si")]
+    experiment = Experiment.model_validate(
+        {key: value for key, value in GRID.items() if key not in ("kind", "validation")} | {"methods": methods}
+    )
+    with Store(tmp_path / "a.db") as store:
+        for only in (["ewc"], ["si"]):
+            asked = ask(experiment, Options(device="cpu", only=only, iters=1), "experiment grid.toml")
+            asked.add(store)
+            run_cells(asked.cells, (1,), tmp_path / "a.db")
+        (section,) = sections(store)
+    where = f"--store {tmp_path}/a.db"
+    assert shortened(section, tmp_path / "a.db").endswith(
+        f"In full: threefold experiment grid.toml --only ewc --device cpu {where}"
+        f" && threefold experiment grid.toml --only si --device cpu {where}"
+    )

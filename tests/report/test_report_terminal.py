@@ -149,3 +149,12 @@ def test_titles() -> None:
     assert title(Method()) == "None"
     assert title(Method(Offline())) == "Offline"
     assert title(Offline() + Shy(strength=0.5)) == "Offline + shy (strength=0.5)"
+
+
+def test_the_same_method_trained_in_two_ways_has_two_rows(split: Split) -> None:
+    some = [a_result(a_cell(split, "class", hidden=hidden), [20.0 + hidden]) for hidden in (10, 30)]
+    lines = drawn(comparison(some, []))
+    assert row(lines, "None")[0] == "30.00"
+    (other,) = [line for line in lines if "None [" in line]
+    assert "30 units" in other
+    assert "50.00" in other

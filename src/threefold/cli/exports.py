@@ -40,7 +40,7 @@ def csv(file: TextFile, store: StoreFile = Path("threefold.db")) -> None:
 
     text = StringIO(newline="")
     stream_csv(records(store), text)
-    typer.echo(text.getvalue().encode(), nl=False)
+    _print(text.getvalue().encode())
 
 
 @app.command()
@@ -64,7 +64,7 @@ def rows(file: TextFile, store: StoreFile = Path("threefold.db")) -> None:
     if _is_stdout(file):
         with Store(store, readonly=True) as opened:
             content, _ = rows_text(opened)
-        typer.echo(content, nl=False)
+        _print(content)
         return
     if not is_rows(file):
         raise ThreefoldError(
@@ -87,3 +87,14 @@ def _write(kind: str, file: Path, store: Path) -> None:
     found = records(store)
     to_file(kind, found, file, store)
     typer.echo(f"{file}: {len(found)} runs.")
+
+
+def _print(content: bytes) -> None:
+    try:
+        typer.echo(content, nl=False)
+    except BrokenPipeError:  # whoever reads has enough
+        raise
+    except OSError as error:
+        raise ThreefoldError(
+            f"standard output cannot be written ({error}); right would be a place with space."
+        ) from error

@@ -248,7 +248,7 @@ def boards(section: Section) -> list[Board]:
         for result in results:
             row, column = title(own_parts(result.cell)), _column(result.cell, two_ways)
             while (row, column) in taken:  # the same method trained in another way: never hide one by the other
-                row = _told_apart(row, result.cell)
+                row = told_apart(row, result.cell)
             taken.add((row, column))
             cells.append(Evidence(result, row, column, section.command))
         dashes = [
@@ -276,10 +276,11 @@ def _column(cell: Cell, two_ways: bool) -> str:
     return f"{cell.scenario.title}, task in {'hidden layers' if cell.task_id_in == 'hidden' else 'output layer'}"
 
 
-def _told_apart(row: str, cell: Cell) -> str:
+def told_apart(row: str, cell: Cell) -> str:
+    """The name of a row where another has it: with how it was trained."""
     training = cell.training
-    settings = f"{row} [{training.iters} iterations, {training.hidden} units, {training.precision}, {training.device}]"
-    return f"{row}′" if "[" in row else settings
+    settings = f"{training.iters} iterations, {training.hidden} units, batch {training.batch}, lr {cell.lr:g}"
+    return f"{row}′" if "[" in row else f"{row} [{settings}, {training.precision}, {training.device}]"
 
 
 def remarks(section: Section) -> list[str]:

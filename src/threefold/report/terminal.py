@@ -10,6 +10,7 @@ from rich.text import Text
 
 from threefold.experiments import Cell, Result, Section
 from threefold.report import document
+from threefold.report.evidence import told_apart
 from threefold.report.panels import seeds_of
 from threefold.report.words import DASH, plus_minus, printable, theirs, title
 
@@ -85,10 +86,14 @@ def _published(results: Sequence[Result]) -> bool:
 
 
 def _numbers(results: Sequence[Result], refused: Sequence[tuple[Cell, str]], *, narrow: bool = False) -> Table:
-    cells = {(title(r.cell.method), r.cell.scenario.title): r for r in results}
-    dashes = {(title(cell.method), cell.scenario.title) for cell, _ in refused}
-    shown = [r.cell for r in results] + [cell for cell, _ in refused]
-    scenarios = list(dict.fromkeys(cell.scenario.title for cell in shown))
+    cells: dict[tuple[str, str], Result] = {}
+    for result in results:
+        row = title(result.cell.method)
+        while (row, result.cell.scenario.title) in cells:  # trained in another way: never hide one by the other
+            row = told_apart(row, result.cell)
+        cells[row, result.cell.scenario.title] = result
+    dashes = {(title(cell.method), cell.scenario.title): cell for cell, _ in refused}
+    scenarios = list(dict.fromkeys(scenario for _, scenario in (*cells, *dashes)))
     published = _published(results)
     table = Table(show_lines=narrow)
     table.add_column("Method")
@@ -96,17 +101,17 @@ def _numbers(results: Sequence[Result], refused: Sequence[tuple[Cell, str]], *, 
         table.add_column(scenario, justify="right", no_wrap=True)
         if published and not narrow:
             table.add_column("published", justify="right", style="dim", no_wrap=True)
-    for method in dict.fromkeys(title(cell.method) for cell in shown):
-        row: list[str] = []
+    for method in dict.fromkeys(method for method, _ in (*cells, *dashes)):
+        numbers: list[str] = []
         for scenario in scenarios:
-            result = cells.get((method, scenario))
+            found = cells.get((method, scenario))
             dash = DASH if (method, scenario) in dashes else ""
-            pair = (ours(result), theirs(result.cell.published())) if result else (dash, dash)
+            pair = (ours(found), theirs(found.cell.published())) if found else (dash, dash)
             if not published:
-                row.append(pair[0])
+                numbers.append(pair[0])
             else:
-                row += [f"{pair[0]}\n[dim]{pair[1]}[/dim]"] if narrow else pair
-        table.add_row(escape(method), *row)
+                numbers += [f"{pair[0]}\n[dim]{pair[1]}[/dim]"] if narrow else pair
+        table.add_row(escape(method), *numbers)
     return table
 
 

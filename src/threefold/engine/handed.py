@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Size, Tensor
+from torch import Size, Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from threefold.errors import ThreefoldError
@@ -24,7 +24,8 @@ def gradient(part: Part, given: Any, params: Params) -> Params:
 
 
 def memory(hook: str, part: Part, given: Any) -> Memory:
-    """What `begin` or `consolidate` wants to be remembered: tensors by name, in dictionaries or lists at will."""
+    """What `begin` or `consolidate` wants to be remembered, or `keepsakes` to be kept: tensors by name, in dictionaries
+    or lists at will."""
     what = f"{hook} of {part.name}"
     if not isinstance(given, Mapping):
         raise ThreefoldError(f"{what} gives {_kind(given)}; right would be a dictionary of tensors.")
@@ -35,14 +36,26 @@ def memory(hook: str, part: Part, given: Any) -> Memory:
     return dict(given)
 
 
+def networks(part: Part, given: Any) -> dict[str, nn.Module]:
+    """The networks that a part wants beside the classifier."""
+    if not isinstance(given, Mapping) or not all(isinstance(net, nn.Module) for net in given.values()):
+        kind = _kind(given) if not isinstance(given, Mapping) else "what is no module"
+        raise ThreefoldError(f"networks of {part.name} gives {kind}; right would be a dictionary of modules by name.")
+    return dict(given)
+
+
 def path(part: Part, given: Any, params: Params) -> Params:
     """Where the path of each stacked parameter is summed up."""
     return _for_each(f"path of {part.name}", given, params)
 
 
-def leash(part: Part, given: Leash, params: Params) -> Leash:
+def leash(part: Part, given: Any, params: Params) -> Leash:
     """A leash with one tensor for its strength, and for each parameter an anchor and a precision of its shape."""
+    if not isinstance(given, Leash):
+        raise ThreefoldError(f"leash of {part.name} gives {_kind(given)}; right would be a Leash, or None.")
     strength = given.strength
+    if not hasattr(strength, "__float__"):
+        raise ThreefoldError(f"strength in the leash of {part.name} is {_kind(strength)}; right would be one number.")
     if not isinstance(strength, Tensor):  # filled on the device: a CUDA graph cannot capture a copy from the host
         strength = torch.full((), float(strength), device=next(iter(params.values())).device)
     if strength.numel() != 1:

@@ -122,7 +122,7 @@ class Lockstep:
         setting = self.setting
         with torch.device("meta"):  # modules say how to compute; the parameters are the stack's
             nets: dict[str, nn.Module] = {"classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units)}
-            named = {part.name: part.networks(setting) for part in self._template}
+            named = {part.name: handed.networks(part, part.networks(setting)) for part in self._template}
         for networks in named.values():
             nets |= dict(sorted(networks.items()))  # a checkpoint knows the optimiser's tensors by their places
         return nets, {part: networks.keys() - {"classifier"} for part, networks in named.items()}
@@ -335,7 +335,7 @@ class Lockstep:
 
     def keepsakes(self) -> dict[str, Tensor]:
         """What the parts want kept of the task just finished."""
-        each = [part.keepsakes(self, self.memory[part.name]) for part in self.parts]
+        each = [handed.memory("keepsakes", part, part.keepsakes(self, self.memory[part.name])) for part in self.parts]
         return {name: value.cpu().clone() for some in each for name, value in some.items()}
 
     def finite(self) -> Tensor:

@@ -6,10 +6,7 @@ over all replicas of a cohort. Hooks that run once per task, when a task is fini
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from inspect import isfunction
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
-from warnings import warn
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -17,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from threefold.errors import ThreefoldError
+from threefold.methods.misspelt import warn_of_misspelt
 from threefold.protocols import Task
 from threefold.scenarios import Outputs
 
@@ -238,13 +236,7 @@ class Part(BaseModel):
             raise ThreefoldError(
                 f"{cls.__name__} defines penalty and leash, two forms of one thing; right would be one."
             )
-        hooks, mine = (
-            [name for name, value in vars(one).items() if isfunction(value) and not name.startswith("_")]
-            for one in (Part, cls)
-        )
-        for name in mine:
-            if name not in hooks and (alike := get_close_matches(name, hooks, n=1, cutoff=0.85)):
-                warn(f"{cls.__name__} defines {name}, which is no hook; did you mean {alike[0]}?", stacklevel=3)
+        warn_of_misspelt(cls, Part)
 
     @model_validator(mode="wrap")
     @classmethod

@@ -1,0 +1,23 @@
+"""A store of a test's own, and what training undisturbed gives."""
+
+from pathlib import Path
+
+import pytest
+from begun_lab import train
+
+from threefold.experiments import Result
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "a.db"
+
+
+@pytest.fixture
+def folder(store: Path) -> Path:
+    return Path(f"{store}.checkpoints")
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Result:
+    return train(None, room=4)

@@ -1,0 +1,249 @@
+"""What an experiment's file becomes: a list is a grid, and options cut it down."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from spec_lab import METHODS, asked, names, small_data, write
+from tiny_lab import Ended
+
+from threefold.errors import ThreefoldError
+from threefold.experiments import Run
+from threefold.experiments.ask import sections
+from threefold.experiments.cohort import plan
+from threefold.results import Store
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_data(tmp_path, monkeypatch)
+
+
+def test_a_list_is_a_grid() -> None:
+    found = asked()
+    assert [name for name in names(found) if name.startswith("task ewc:strength")][:5] == [
+        f"task ewc:strength={value}" for value in (1.0, 10.0, 100.0, 1000.0, 10000.0)
+    ]
+    lwf = [name for name in names(found) if name.startswith("class lwf")]
+    assert len(lwf) == 6, "every combination"
+    assert len(found.cells) == 3 + 15 + 18 + 1 + 2
+    assert [cell.scenario.name for cell, _ in found.refused] == ["domain", "class"]
+    assert found.seeds == (1, 2, 3)
+    assert set(found.notes) == {f"ewc:strength={value}" for value in (1.0, 10.0, 100.0, 1000.0, 10000.0)}
+    combined = [cell for cell in found.cells if cell.method.name == "ewc+xdg"]
+    assert {cell.task_id_in for cell in combined} == {"hidden"}
+
+
+def test_numbers_and_seeds_share_a_cohort_and_words_do_not() -> None:
+    found = asked()
+    cohorts = plan(Run(cell, seed) for cell in found.cells for seed in found.seeds)
+    sizes: dict[str, list[int]] = {}
+    for cohort in cohorts:
+        sizes.setdefault(cohort.cell.method.name, []).append(len(cohort.runs))
+        assert len({run.cell.method.name for run in cohort.runs}) == 1
+        assert {run.cell.scenario.name for run in cohort.runs} in ({"domain"}, {"task"}, {"task", "class"})
+    assert sizes == {"none": [3, 6], "ewc": [15, 30], "lwf": [9, 9, 18, 18], "xdg": [3], "ewc+xdg": [6]}
+    lwf = [cohort for cohort in cohorts if cohort.cell.method.name == "lwf"]
+    for cohort in lwf:
+        assert len({run.cell.method.parts[0].reduction for run in cohort.runs}) == 1  # type: ignore[attr-defined]
+    keys = [run.key for cohort in cohorts for run in cohort.runs]
+    assert len(keys) == len(set(keys)) == 3 * len(found.cells)
+
+
+@pytest.mark.parametrize(
+    ("only", "cells"),
+    [
+        (["ewc", "class"], 5),
+        (["ewc"], 15),
+        (["class"], 1 + 5 + 6),
+        (["none", "ewc", "task", "domain"], 12),
+        (["ewc+xdg"], 2),
+    ],
+)
+def test_only(only: Sequence[str], cells: int) -> None:
+    found = asked(only=only)
+    assert len(found.cells) == cells
+    assert set(names(found)) <= set(names(asked()))
+
+
+@pytest.mark.parametrize(
+    ("only", "sentence"),
+    [
+        (["ewk"], "only 'ewk' is not known; did you mean 'ewc'?"),
+        (["clas"], "only 'clas' is not known; did you mean 'class'?"),
+        (["ewc", ""], "only '' is not known"),
+        (["icral"], "only 'icral' is not known; known: class, domain, ewc, ewc+xdg, lwf, none, task, xdg."),
+        (
+            ["icarl"],
+            "only is 'icarl', which mine does not hold; right would be of its methods (none, ewc, lwf, xdg, ewc+xdg)"
+            " and of its scenarios (task, domain, class).",
+        ),
+        (["ewc", "si+xdg"], "only is 'si+xdg', which mine does not hold; right would be of its methods (none, ewc,"),
+        (["xdg", "class"], "mine leaves nothing to train: XdG chooses its gates by the task"),
+        (
+            ["ewc+xdg", "class"],
+            "mine leaves nothing to train: it has none of 'ewc+xdg,class' together; right would be of its methods",
+        ),
+    ],
+)
+def test_only_what_is_not_there(only: Sequence[str], sentence: str) -> None:
+    with pytest.raises(ThreefoldError) as caught:
+        asked(only=only)
+    assert sentence in str(caught.value)
+
+
+SEVERAL = """
+    seeds = 4
+    [training]
+    iters = 6
+    hidden = 8
+    batch = 16
+    [[parts]]
+    protocol = "split"
+    data = "small.npz"
+    tasks = 2
+    methods = [{ method = "none" }]
+    [[parts]]
+    protocol = "permuted"
+    data = "small.npz"
+    tasks = 3
+    seeds = "2-3"
+    scenarios = ["domain"]
+    methods = [{ method = "none" }, { method = "ewc", with = { strength = 1 }, seeds = 1 }]
+    """
+
+
+def test_a_part_and_a_method_may_have_seeds_of_their_own() -> None:
+    found = asked(SEVERAL)
+    seeds = {(cell.protocol.name, cell.method.name): found.seeds_of(cell) for cell in found.cells}
+    assert seeds == {("split", "none"): (1, 2, 3, 4), ("permuted", "none"): (2, 3), ("permuted", "ewc"): (1,)}
+    assert {several: len(cells) for several, cells in found.by_seeds().items()} == {(1, 2, 3, 4): 3, (2, 3): 1, (1,): 1}
+    assert list(asked(SEVERAL, seeds="5,9").by_seeds()) == [(5, 9)]
+    assert list(asked(SEVERAL, quick=True).by_seeds()) == [(1, 2), (1,)], "a rehearsal is not longer"
+
+
+@pytest.mark.parametrize(
+    ("given", "seeds"), [("[1, 2, 5]", (1, 2, 5)), ("[9, 3]", (9, 3)), ("[5]", (5,)), ("[1]", (1,))]
+)
+def test_seeds_may_be_a_list(given: str, seeds: tuple[int, ...]) -> None:
+    assert asked(METHODS.replace("seeds = 3", f"seeds = {given}")).seeds == seeds
+
+
+def test_each_is_trained_with_its_own_seeds(cli: Callable[..., Ended]) -> None:
+    write(SEVERAL)
+    assert cli("experiment", "mine.toml", "--device", "cpu", "--store", "s.db").status == 0
+    with Store("s.db", readonly=True) as store:
+        (section,) = sections(store)
+    assert section.left == 0
+    assert sum(len(result.records) for result in section.results) == 3 * 4 + 2 + 1
+    assert [result.seeds for result in section.results if result.cell.method.name == "ewc"] == [[1]]
+
+
+def test_quick_thins_grids_and_keeps_their_ends() -> None:
+    text = METHODS + "[quick]\niters = 4\nseeds = 1\npoints = 3\n"
+    found = asked(text, quick=True)
+    assert [name for name in names(found) if name.startswith("class ewc")] == [
+        f"class ewc:strength={value}" for value in (1.0, 100.0, 10000.0)
+    ]
+    assert {cell.training.iters for cell in found.cells} == {4}
+    assert found.seeds == (1,)
+    two = asked(text.replace("points = 3", "points = 2"), quick=True)
+    assert [name for name in names(two) if name.startswith("class ewc")] == [
+        f"class ewc:strength={value}" for value in (1.0, 10000.0)
+    ]
+    assert asked(text, quick=True, seeds="2", iters=9).seeds == (1, 2), "what is asked for explicitly counts"
+    assert {cell.training.iters for cell in asked(text, quick=True, iters=9).cells} == {9}
+
+
+def test_quick_is_never_longer_than_the_file() -> None:
+    text = METHODS.replace("seeds = 3", "seeds = 1") + "[quick]\niters = 40\nhidden = 50\ntasks = 9\nseeds = 5\n"
+    found, whole = asked(text, quick=True), asked(text)
+    assert {(cell.training.iters, cell.training.hidden, cell.protocol.tasks) for cell in found.cells} == {(6, 8, 2)}
+    assert found.seeds == whole.seeds == (1,)
+    own = asked(text.replace("seeds = 1", 'seeds = "3-9"').replace("seeds = 5", "seeds = 2"), quick=True)
+    assert own.seeds == (1, 2)
+
+
+def test_quick_is_never_longer_than_the_paper_where_the_file_is_silent() -> None:
+    text = """
+        [quick]
+        iters = 3000
+        hidden = 700
+        [[parts]]
+        protocol = "split"
+        data = "small.npz"
+        tasks = 2
+        methods = [{ method = "none" }]
+        [[parts]]
+        protocol = "permuted"
+        data = "small.npz"
+        methods = [{ method = "none" }]
+    """
+    trained = {
+        (cell.protocol.name, cell.training.iters, cell.training.hidden) for cell in asked(text, quick=True).cells
+    }
+    assert trained == {("split", 2000, 400), ("permuted", 3000, 700)}
+
+
+def test_one_file_may_hold_several_protocols() -> None:
+    other = SEVERAL.replace(
+        '{ method = "ewc", with = { strength = 1 }, seeds = 1 }', '{ method = "xdg", scenarios = ["task"] }'
+    )
+    found = asked(other)
+    assert [(cell.protocol.title, cell.protocol.tasks, cell.scenario.name) for cell in found.cells] == [
+        ("split-small", 2, "task"),
+        ("split-small", 2, "domain"),
+        ("split-small", 2, "class"),
+        ("permuted-small", 3, "domain"),
+        ("permuted-small", 3, "task"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"quick": True},
+        {"seeds": "2-4", "iters": 5},
+        {"only": ["ewc", "class", "task"], "quick": True},
+    ],
+    ids=str,
+)
+def test_the_command_in_the_report_makes_the_same_cells_again(options: dict[str, object]) -> None:
+    first = asked(name="my file.toml", **options)
+    with Store("a.db") as store:
+        first.remember(store)
+        (section,) = sections(store)
+    words = shlex.split(section.command)
+    assert words[:3] == ["threefold", "experiment", "my file.toml"]
+    given = iter(words[3:])
+    read: dict[str, object] = {}
+    for word in given:
+        if word == "--quick":
+            read["quick"] = True
+        elif word == "--only":
+            read["only"] = next(given).split(",")
+        elif word == "--device":
+            read["device"] = next(given)
+        else:
+            read[word.removeprefix("--")] = int(value) if (value := next(given)).isdigit() else value
+    assert read.pop("device") == "cpu", "on a machine with a GPU the same command would train other cells"
+    again = asked(name="my file.toml", **read)
+    assert [Run(cell, 1).key for cell in again.cells] == [Run(cell, 1).key for cell in first.cells]
+    assert again.seeds == first.seeds
+    assert (section.name, section.left) == (first.name, len(first.cells) * len(first.seeds))
+
+
+def test_what_is_remembered_can_be_read_without_the_data() -> None:
+    found = asked()
+    Path("small.npz").unlink()
+    Path("mine.toml").unlink()
+    with Store("a.db") as store:
+        found.remember(store)
+        (section,) = sections(store)
+    assert section.results == []
+    assert [(cell.name, reason) for cell, reason in section.refused] == [
+        (cell.name, reason) for cell, reason in found.refused
+    ]
+    assert dict(section.notes) == dict(found.notes)

@@ -1,10 +1,9 @@
 """A cell of a table: a protocol, a scenario and a method, trained in one way. A cell and a seed make a run."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from hashlib import sha256
-from inspect import getsource
+from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -13,6 +12,7 @@ from torch import nn
 
 from threefold.engine import Training
 from threefold.errors import ThreefoldError, unknown
+from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import METHODS, Method, Part, paper, resolve
 from threefold.methods.part import Setting
 from threefold.methods.registry import split_parts
@@ -22,6 +22,7 @@ from threefold.protocols import find as find_protocol
 from threefold.results import Published, lookup, published_cells
 from threefold.scenarios import Outputs, Scenario, TaskIdIn
 from threefold.scenarios import find as find_scenario
+from threefold.version import NUMERICS
 
 
 class Settings(BaseModel):
@@ -83,6 +84,7 @@ class Cell:
     training: Training
     lr: float
     task_id_in: str | None = None
+    stored_spec: Mapping[str, Any] | None = None  # of a cell to report on: what was run, whatever is loaded now
 
     @classmethod
     def of(
@@ -171,16 +173,18 @@ class Cell:
 
     def spec(self) -> dict[str, Any]:
         """The cell as plain data: with a seed, everything that determines a run."""
-        training = self.training
+        if self.stored_spec is not None:
+            return deepcopy(dict(self.stored_spec))
+        protocol, training = self.protocol, self.training
+        stream = {"name": protocol.title, "tasks": protocol.cut, "data": protocol.data.fingerprint}
+        if protocol.tasks < protocol.cut:
+            stream["first"] = protocol.tasks
+        method = {"name": self.method.name, "hyperparameters": self.method.hyperparameters()}
+        stream_code, method_code, _ = self._code
         return {
-            "protocol": {
-                "name": self.protocol.title,
-                "tasks": self.protocol.cut,
-                "data": self.protocol.data.fingerprint,
-            }
-            | ({"first": self.protocol.tasks} if self.protocol.tasks < self.protocol.cut else {}),
+            "protocol": stream | ({"code": stream_code} if stream_code else {}),
             "scenario": {"name": self.scenario.name, "task_id_in": self.task_id_in},
-            "method": {"name": self.method.name, "hyperparameters": self.method.hyperparameters()} | self._code(),
+            "method": method | ({"code": method_code} if method_code else {}),
             "training": {
                 "iters": training.iters,
                 "lr": self.lr,
@@ -189,13 +193,30 @@ class Cell:
                 "precision": training.precision,
                 "device": training.device,
             },
+            "numerics": NUMERICS,
         }
 
-    def _code(self) -> dict[str, Any]:
-        """The code of parts from outside threefold: a method that was edited is another method."""
-        codes = {part.name: code_of(type(part)) for part in self.method.parts}
-        foreign = {name: code for name, code in codes.items() if code}
-        return {"code": foreign} if foreign else {}
+    @cached_property
+    def _code(self) -> tuple[str | None, dict[str, str], str | None]:
+        """Sums of what a user wrote: of the protocol and of each part; and what has none. Taken once: code may be
+        edited meanwhile."""
+        state = {name: value for name, value in vars(self.protocol).items() if name != "data"}
+        kind = type(self.protocol)
+        try:
+            stream = code_of(kind, state)
+            parts = {}
+            for part in self.method.parts:
+                kind = type(part)
+                if code := code_of(kind, part.__pydantic_private__):
+                    parts[part.name] = code
+        except NotCovered as error:
+            return None, {}, f"{kind.__name__} depends on {error}"
+        return stream, parts, None
+
+    @property
+    def not_covered(self) -> str | None:
+        """What of a user's code no key can cover, so that its runs are neither stored nor looked up."""
+        return self._code[2]
 
     def described(self) -> dict[str, Any]:
         """The cell as plain data from which it can be made again without its data."""
@@ -215,6 +236,7 @@ class Cell:
             Training(**{name: value for name, value in training.items() if name != "lr"}),
             training["lr"],
             where,
+            spec,
         )
 
     def run_spec(self, seed: int) -> dict[str, Any]:
@@ -254,16 +276,6 @@ def _method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
         kind = kind or type("Unknown", (Part,), {"name": name, "__annotations__": {"name": ClassVar[str]}})
         parts.append(kind.model_construct(_fields_set=given, **hyperparameters[name]))
     return Method(*parts)
-
-
-@cache
-def code_of(part: type[Part]) -> str | None:
-    """A sum of the source of a user's part and what it inherits; None for threefold's own, or without a source."""
-    own = [cls for cls in part.__mro__ if issubclass(cls, Part) and cls.from_outside()]
-    try:
-        return sha256("".join(map(getsource, own)).encode()).hexdigest() if own else None
-    except (OSError, TypeError):
-        return None
 
 
 def written(method: Method) -> str:

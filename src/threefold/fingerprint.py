@@ -1,9 +1,9 @@
 """What a user's code is, as a sum: when the code that determines a run changes, so must the run's key.
 
 The sum is taken over compiled code (instructions, constants, names, defaults, closures), never over source text: a
-notebook has no file, and a file may have been edited since it was imported, but what was compiled is what runs. Comments
-and line numbers do not count. Whatever the code refers to counts too, as far as it is the user's: functions, classes and
-values of the same package, `__main__` or a module that is not installed. Installed libraries count by name.
+notebook has no file, and a file may have been edited since it was imported, but what was compiled is what runs.
+Comments and line numbers do not count. Whatever the code refers to counts too, as far as it is the user's: functions,
+classes and values of the same package, of `__main__` or of a module that is not installed. Libraries count by name.
 """
 
 import functools

@@ -201,7 +201,7 @@ class Cell:
         """Sums of what a user wrote: of the protocol and of each part; and what has none. Taken once: code may be
         edited meanwhile."""
         state = {name: value for name, value in vars(self.protocol).items() if name != "data"}
-        kind = type(self.protocol)
+        kind: type = type(self.protocol)
         try:
             stream = code_of(kind, state)
             parts = {}

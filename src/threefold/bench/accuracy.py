@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from threefold.data import load
-from threefold.engine import Crew, Training, train_together
-from threefold.engine.lockstep import Lockstep
-from threefold.engine.steps import Captured, Eager, Steps
+from threefold.engine import Replicas, Training, train
+from threefold.engine.stack import ReplicaStack
+from threefold.engine.step_runner import Captured, Eager, StepRunner, runner_for
 from threefold.methods import parse, resolve
 from threefold.protocols import Protocol, Split
 from threefold.scenarios import SCENARIOS
@@ -54,10 +54,12 @@ def compare(
     on_gpu = device == "cuda"
 
     def trained(
-        names: Sequence[tuple[str, str]], precision: str, steps: Callable[[Lockstep, bool], Steps] | None = None
+        names: Sequence[tuple[str, str]],
+        precision: str,
+        runner: Callable[[ReplicaStack, bool], StepRunner] = runner_for,
     ) -> list[Tensor]:
-        crews = [
-            Crew(
+        asked = [
+            Replicas(
                 SCENARIOS[scenario],
                 [resolve(parse(name), protocol.name, scenario)] * seeds,
                 range(1, seeds + 1),
@@ -66,7 +68,7 @@ def compare(
             for name, scenario in names
         ]
         given = training(precision, device)
-        return [outcome.matrix for outcome in train_together(protocol, crews, given, steps=steps)]
+        return [measured.matrix for measured in train(protocol, asked, given, runner=runner)]
 
     for name in methods if on_gpu else ():
         alone = [(name, "class")]
@@ -78,10 +80,7 @@ def compare(
         yield Compared.of("tf32 / fp32", name, tf32, captured)
         yield Compared.of("compiled / captured", name, compiled, tf32)
     precision = "tf32" if on_gpu else "fp32"
-    for cells in (
-        [(name, scenario) for name in ("dgr", "dgr-distill") for scenario in SCENARIOS],  # one generator
-        [("ewc", "task"), ("ewc", "class")],  # one stack
-    ):
-        for (name, scenario), together in zip(cells, trained(cells, precision), strict=True):
-            (apart,) = trained([(name, scenario)], precision)
-            yield Compared.of("together / alone", f"{name}, {SCENARIOS[scenario].title}", together, apart)
+    cells = [(name, scenario) for name in ("dgr", "dgr-distill") for scenario in SCENARIOS]  # one generator
+    for (name, scenario), together in zip(cells, trained(cells, precision), strict=True):
+        (apart,) = trained([(name, scenario)], precision)
+        yield Compared.of("together / alone", f"{name}, {SCENARIOS[scenario].title}", together, apart)

@@ -7,8 +7,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from threefold.bench.timing import medians
-from threefold.engine.draws import Draws
-from threefold.engine.lockstep import Lockstep
+from threefold.engine.sampling import Sampler
+from threefold.engine.stack import ReplicaStack
+from threefold.engine.step import TrainingStep
 
 ADAM = 28  # bytes for each weight: itself, mean and square read and written, the gradient read; four bytes each
 
@@ -49,16 +50,19 @@ def rates(device: torch.device, rounds: int = 9) -> Rates:
     return Rates(2 * size**3 / taken["product"], 8 * numbers / taken["copy"])
 
 
-def floor_of(stack: Lockstep, rates: Rates) -> Floor:
-    """Counted: the products of one step, and what it must move. Takes a step.
+def floor_of(stack: ReplicaStack, rates: Rates) -> Floor:
+    """Counted: the products of one step, and what it must move. Takes two steps.
 
-    What must be moved is Adam's share, what the method remembers (read once), and paths (written as well).
+    What must be moved is Adam's share, what the method remembers (read once), and path integrals (written as well).
     """
-    draws = Draws(stack, 1)
-    draws.prepare(0)
+    sampler, step = Sampler(stack, 1), TrainingStep(stack)
+    sampler.prepare(0)
+    given = sampler.at(0)
+    step.take(*given)  # which finds out what the step does: not to be counted
     with FlopCounterMode(display=False) as counter:
-        stack.step(*draws.at(0))
+        step.take(*given)
+    assert step.plan is not None
     remembered = [leaf for leaf in tree_leaves(stack.memory) if leaf.is_floating_point()]
-    paths = [path for part in stack.parts if (path := part.path(stack.memory[part.name]))]
+    paths = [stack.memory[stack.template[place].name][entry] for place, entry in step.plan.paths.items()]
     moved = ADAM * stack.weights + 4 * sum(leaf.numel() for leaf in (*remembered, *tree_leaves(paths)))
     return Floor(counter.get_total_flops() / rates.products, moved / rates.memory)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from threefold.bench.steps import stand_in
-from threefold.engine import Training, train
+from threefold.engine import Replicas, Training, train
 from threefold.methods import EWC, Method, resolve
 from threefold.protocols import Protocol, Split
 from threefold.scenarios import SCENARIOS
@@ -54,7 +54,8 @@ def bench_grid(
             methods, seeds = cohorts[name]
             if device == "cuda":
                 torch.cuda.empty_cache()
-            seconds = train(protocol, scenario, methods, seeds, [defaults.lr] * many, training).seconds
+            (measured,) = train(protocol, [Replicas(scenario, methods, seeds, [defaults.lr] * many)], training)
+            seconds = measured.seconds
             if turn >= 0:
                 taken[name].append(seconds | {"all": sum(seconds.values())})
     middle = {

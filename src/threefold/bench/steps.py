@@ -14,12 +14,11 @@ from torch.nn.functional import cross_entropy
 from threefold.bench.floor import Floor, Rates, floor_of, rates
 from threefold.bench.timing import medians
 from threefold.data import Dataset
-from threefold.engine.draws import Draws
-from threefold.engine.lockstep import Lockstep
-from threefold.engine.material import Material
-from threefold.engine.steps import steps_for
-from threefold.methods import METHODS, Method, resolve
-from threefold.methods.part import Setting
+from threefold.engine.device_data import DeviceData
+from threefold.engine.sampling import Sampler
+from threefold.engine.stack import ReplicaStack
+from threefold.engine.step_runner import runner_for
+from threefold.methods import METHODS, Method, Setting, resolve
 from threefold.nets import MLP, initial_params
 from threefold.protocols import Permuted, Protocol, Split
 from threefold.randomness import generator
@@ -91,10 +90,10 @@ def _setting(protocol: Protocol, scenario: str) -> Setting:
     return Setting(outputs, inputs, protocol.defaults.hidden, protocol.defaults.batch)
 
 
-def _stack(protocol: Protocol, method: Method, scenario: str, replicas: int, device: torch.device) -> Lockstep:
+def _stack(protocol: Protocol, method: Method, scenario: str, replicas: int, device: torch.device) -> ReplicaStack:
     setting, seeds = _setting(protocol, scenario), range(1, replicas + 1)
-    material = Material(protocol, setting.outputs, seeds, setting.batch, device)
-    return Lockstep([method] * replicas, seeds, setting, material, [protocol.defaults.lr] * replicas, device)
+    data = DeviceData(protocol, setting.outputs, seeds, setting.batch, device)
+    return ReplicaStack([method] * replicas, seeds, setting, data, [protocol.defaults.lr] * replicas)
 
 
 def second_task(
@@ -102,34 +101,34 @@ def second_task(
 ) -> tuple[Callable[[], None], Floor]:
     stack = _stack(protocol, method, scenario, replicas, device)
     stack.consolidate()
-    stack.reach(1)
+    stack.begin_task(1)
     least = floor_of(stack, best)
     return _steps(stack, protocol.defaults.iters * protocol.tasks)[0], least
 
 
-def _steps(stack: Lockstep, ahead: int) -> tuple[Callable[[], None], Draws]:
+def _steps(stack: ReplicaStack, ahead: int) -> tuple[Callable[[], None], Sampler]:
     """Takes one step after another, as training does with so many steps ahead."""
-    steps, draws, number = steps_for(stack), Draws(stack, MANY), count()
+    runner, sampler, number = runner_for(stack), Sampler(stack, MANY), count()
 
     def step() -> None:
         place = next(number) % MANY
         if place == 0:
-            steps.begin(draws, ahead)
-        steps.take(place)
+            runner.begin_task(sampler, ahead)
+        runner.take(place)
 
-    return step, draws
+    return step, sampler
 
 
 def _compare(protocol: Protocol, replicas: int, device: torch.device, rounds: int) -> Timing:
     with torch.no_grad():
         stack = _stack(protocol, Method(), "class", replicas, device)
-        step, draws = _steps(stack, ahead=0)  # as it is on the first task: captured, not compiled
-        alone, bare = _one_after_the_other(stack, draws), products(stack)
+        step, sampler = _steps(stack, ahead=0)  # as it is on the first task: captured, not compiled
+        alone, bare = _one_after_the_other(stack, sampler), products(stack)
         times = medians({"cohort": step, "alone": alone, "products": bare}, rounds, device)
     return Timing(protocol.name, replicas, times["cohort"], times["alone"], times["products"])
 
 
-def _one_after_the_other(stack: Lockstep, draws: Draws) -> Callable[[], None]:
+def _one_after_the_other(stack: ReplicaStack, sampler: Sampler) -> Callable[[], None]:
     """The usual way: one module, one optimiser, one backward pass for each network, fused Adam included."""
     setting = stack.setting
     nets = [MLP(setting.inputs, setting.hidden, setting.outputs.units).to(stack.device) for _ in stack.seeds]
@@ -140,9 +139,9 @@ def _one_after_the_other(stack: Lockstep, draws: Draws) -> Callable[[], None]:
 
     def step() -> None:
         for replica, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
-            indices = draws.current.indices[replica, 0]
-            x, y = stack.material.train_x[indices], torch.zeros_like(indices)
-            pixels = stack.material.sequences[replica][0].pixels
+            indices = sampler.current.indices[replica, 0]
+            x, y = stack.data.train_x[indices], torch.zeros_like(indices)
+            pixels = stack.data.sequences[replica][0].pixels
             x = x if pixels is None else x[:, pixels]
             with torch.enable_grad():
                 loss = cross_entropy(torch.where(active, net(x), -torch.inf), y)
@@ -153,10 +152,10 @@ def _one_after_the_other(stack: Lockstep, draws: Draws) -> Callable[[], None]:
     return step
 
 
-def products(stack: Lockstep) -> Callable[[], None]:
+def products(stack: ReplicaStack) -> Callable[[], None]:
     """The matrix products of one step, forward and backward, and nothing else."""
     batch, replicas, device = stack.setting.batch, len(stack.seeds), stack.device
-    classifier: nn.Module = stack.nets["classifier"]
+    classifier: nn.Module = stack.networks["classifier"]
     layers = [m for m in classifier.modules() if isinstance(m, nn.Linear)]
 
     def noise(rows: int, columns: int) -> Tensor:

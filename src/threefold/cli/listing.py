@@ -34,8 +34,7 @@ def _table(*columns: str) -> "Table":
 def _methods() -> "Table":
     from rich.markup import escape
 
-    from threefold.methods import METHODS, Method
-    from threefold.methods.part import Setting
+    from threefold.methods import METHODS, Method, Setting
     from threefold.scenarios import SCENARIOS, Outputs
 
     table = _table("method", "strategy", "what it does", "hyperparameters", "where")

@@ -1,8 +1,8 @@
-"""Trains cohorts: all replicas of an experiment in lockstep, as one stack or a few."""
+"""Trains cohorts: all replicas of an experiment as one stack, or a few."""
 
 from threefold.engine.checkpoint import Checkpoint
-from threefold.engine.company import Crew
-from threefold.engine.train import Outcome, Progress, train, train_together
+from threefold.engine.sharing import Replicas
+from threefold.engine.train import Measured, Progress, train
 from threefold.engine.training import Training
 
-__all__ = ["Checkpoint", "Crew", "Outcome", "Progress", "Training", "train", "train_together"]
+__all__ = ["Checkpoint", "Measured", "Progress", "Replicas", "Training", "train"]

@@ -1,4 +1,4 @@
-"""What follows a gradient, weight by weight: leashes pull, Adam steps, paths are summed up."""
+"""What follows a gradient, weight by weight: quadratic penalties pull, Adam steps, path integrals are added up."""
 
 import warnings
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8  # section 4.2; ε is the optimiser's usual 
 
 
 class Pull(NamedTuple):
-    """A leash on one stacked tensor of weights; the strength is shaped to multiply it."""
+    """A quadratic penalty on one stacked tensor of weights; the strength is shaped to multiply it."""
 
     strength: Tensor
     anchor: Tensor
@@ -117,13 +117,6 @@ class Adam:
                     path.addcmul_(old, grad)
         return grads
 
-    def take_over(self, other: "Adam", which: Tensor) -> None:
-        """Stand where another one stands: each replica takes the state of one of its replicas."""
-        for mine, theirs in ((self.means, other.means), (self.squares, other.squares)):
-            for one, its in zip(mine, theirs, strict=True):
-                torch.index_select(its, 0, which, out=one)
-        self.taken.copy_(other.taken)
-
     def state(self) -> dict[str, list[Tensor]]:
         return {"means": self.means, "squares": self.squares, "taken": [self.taken]}
 
@@ -135,6 +128,6 @@ class Adam:
 
 def _kernel() -> Any:
     """Triton is there where there is a GPU only."""
-    from threefold.engine import kernel
+    from threefold.engine import adam_kernel
 
-    return kernel
+    return adam_kernel

@@ -50,7 +50,7 @@ class Saver:
         self._fetching = None
         self.checkpoint.save(fetching.result())
 
-    def quiet(self) -> None:
+    def wait_for_device(self) -> None:
         """Wait until nothing is being fetched from the device."""
         if fetching := self._fetching:
             fetching.exception()  # what it raised is told by `finish`

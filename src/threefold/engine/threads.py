@@ -12,7 +12,7 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-def side_by_side(function: Callable[[Given], Made], items: Iterable[Given]) -> list[Made]:
+def in_threads(function: Callable[[Given], Made], items: Iterable[Given]) -> list[Made]:
     """The function's values, made in threads: PyTorch's random numbers take one core each, and hold no lock."""
 
     @torch.no_grad()  # which each thread decides for itself

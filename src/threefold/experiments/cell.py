@@ -14,7 +14,7 @@ from threefold.engine import Training
 from threefold.errors import ThreefoldError, unknown
 from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import METHODS, Method, Part, paper, resolve
-from threefold.methods.part import Setting
+from threefold.methods.learner import Setting
 from threefold.methods.registry import split_parts
 from threefold.nets import MLP
 from threefold.protocols import Protocol

@@ -1,8 +1,6 @@
 """Runs are trained in cohorts: those that differ in seeds and numbers only are one stack.
 
-Runs that have in common what is trained (DGR's generator; the networks of stored data that are used in training alone
-or in execution too) are one cohort of several stacks. So are small networks in scenarios that differ in masks at most:
-they learn the first task once for all of them, and the others as one stack.
+Stacks that share what is trained (`engine.sharing`) are one cohort.
 """
 
 import json
@@ -14,12 +12,11 @@ from itertools import chain
 
 import torch
 
-from threefold.engine import Crew
+from threefold.engine import Replicas
 from threefold.experiments.cell import Cell
 from threefold.results import run_key
 
 SHARE_OF_MEMORY = 0.7  # of what is free: evaluation and consolidation need some, too
-SMALL = 5 * 10**7  # weights: stacks that are larger do not gain from being one
 COPIES = 12  # of the parameters: themselves, gradient, Adam's two, a method's memory, all that on its way to disk
 
 
@@ -51,7 +48,7 @@ class Cohort:
         return [run.seed for run in self.runs]
 
     @cached_property
-    def crews(self) -> "list[tuple[Run, ...]]":
+    def stacks(self) -> "list[tuple[Run, ...]]":
         """The runs of each stack: they differ in seeds and numbers at most."""
         return [tuple(runs) for runs in _grouped(self.runs).values()]
 
@@ -71,7 +68,7 @@ class Cohort:
 
     def halves(self) -> "list[Cohort]":
         """Whole stacks as long as there are several."""
-        crews = self.crews if len(self.crews) > 1 else [(run,) for run in self.runs]
+        crews = self.stacks if len(self.stacks) > 1 else [(run,) for run in self.runs]
         middle = len(crews) // 2
         return [Cohort(tuple(chain(*crews[:middle]))), Cohort(tuple(chain(*crews[middle:])))]
 
@@ -88,10 +85,10 @@ def name_of(keys: Iterable[str]) -> str:
     return sha256(" ".join(keys).encode()).hexdigest()[:32]
 
 
-def crew_of(runs: Sequence[Run]) -> Crew:
+def replicas_of(runs: Sequence[Run]) -> Replicas:
     """The runs of a stack, as the engine takes them."""
     cells = [run.cell for run in runs]
-    return Crew(
+    return Replicas(
         cells[0].scenario, [cell.method for cell in cells], [run.seed for run in runs], [cell.lr for cell in cells]
     )
 
@@ -103,7 +100,7 @@ def described(cohort: Cohort) -> str:
 
 def and_others(cohort: Cohort) -> str:
     """What follows the name of a cohort's first cell."""
-    others = len(cohort.crews) - 1
+    others = len(cohort.stacks) - 1
     return f"{f' and {others} more' if others else ''} ×{len(cohort.runs)}"
 
 
@@ -115,7 +112,7 @@ def plan(runs: Iterable[Run], memory: Callable[[str], int] | None = None) -> lis
         stacks += [group[start : start + most] for start in range(0, len(group), most)]
     joined: dict[Hashable, list[list[Run]]] = {}
     for stack in stacks:
-        joined.setdefault(_in_common(stack), []).append(stack)
+        joined.setdefault(_shared(stack), []).append(stack)
     cohorts = [Cohort(tuple(chain(*together))) for kin in joined.values() for together in _fitting(kin, memory)]
     return sorted(cohorts, key=lambda cohort: cohort.weight)
 
@@ -206,7 +203,7 @@ def as_begun(
 
 def _can_fit(cohort: Cohort, memory: Callable[[str], int] | None) -> bool:
     """Not only into the share of free memory that cohorts are planned for, but into all of it."""
-    shares = (len(crew) / capacity(crew[0].cell, memory) for crew in cohort.crews)
+    shares = (len(crew) / capacity(crew[0].cell, memory) for crew in cohort.stacks)
     return len(cohort.runs) == 1 or sum(shares) <= 1 / SHARE_OF_MEMORY
 
 
@@ -220,17 +217,10 @@ def _shape(cell: Cell) -> str:
     return json.dumps([spec, id(cell.protocol)], sort_keys=True)
 
 
-def _in_common(stack: Sequence[Run]) -> Hashable:
-    """What of a stack's training it may have in common with others: networks, or networks beside them."""
-    cell, crew = stack[0].cell, crew_of(stack)
-    networks = list(dict.fromkeys(crew.trained()))
-    beside = [tuple(network.method.networks_depend_on().values()) for network in networks]
-    if all(beside):
-        each = [(network.seed, network.lr, keys) for network, keys in zip(networks, beside, strict=True)]
-        return cell.protocol, cell.training, tuple(each)
-    seeds = frozenset((network.seed, network.lr) for network in networks)
-    alone = None if 2 * len(networks) * cell.numbers <= SMALL else cell.scenario
-    return cell.protocol, cell.training, crew.alike(), alone, seeds
+def _shared(stack: Sequence[Run]) -> Hashable:
+    """Equal for stacks that share what is trained."""
+    cell = stack[0].cell
+    return cell.protocol, cell.training, replicas_of(stack).shares()
 
 
 def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:

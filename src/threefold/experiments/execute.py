@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from threefold.engine import Checkpoint, Outcome, Progress, train_together
-from threefold.experiments.cohort import Cohort, Run, crew_of
+from threefold.engine import Checkpoint, Measured, Progress, train
+from threefold.experiments.cohort import Cohort, Run, replicas_of
 from threefold.results import Record, measure, pack, run_key
 from threefold.version import VERSION
 
@@ -21,12 +21,12 @@ def execute(
     cohort: Cohort, checkpoint: Checkpoint | None = None, report: Callable[[Progress], None] = lambda progress: None
 ) -> list[Record]:
     """Train a cohort, from its last finished task if there is a checkpoint. A plain function of plain arguments."""
-    crews = [crew_of(runs) for runs in cohort.crews]
-    outcomes = train_together(cohort.cell.protocol, crews, cohort.cell.training, checkpoint, report)
+    asked = [replicas_of(runs) for runs in cohort.stacks]
+    found = train(cohort.cell.protocol, asked, cohort.cell.training, checkpoint, report)
     return [
-        _record(run, outcome, replica, len(cohort.runs))
-        for crew, outcome in zip(cohort.crews, outcomes, strict=True)
-        for replica, run in enumerate(crew)
+        _record(run, measured, replica, len(cohort.runs))
+        for runs, measured in zip(cohort.stacks, found, strict=True)
+        for replica, run in enumerate(runs)
     ]
 
 
@@ -39,14 +39,14 @@ def too_large(cohort: Cohort) -> str:
     return f"{cohort.cell.name} does not fit into memory (hidden {training.hidden}, batch {training.batch})"
 
 
-def _record(run: Run, outcome: Outcome, replica: int, cohort: int) -> Record:
-    matrix, initial = outcome.matrix[replica].clone(), outcome.initial[replica].tolist()
-    diverged_at = outcome.diverged_at[replica]
+def _record(run: Run, measured: Measured, replica: int, cohort: int) -> Record:
+    matrix, initial = measured.matrix[replica].clone(), measured.initial[replica].tolist()
+    diverged_at = measured.diverged_at[replica]
     if diverged_at is not None:
         matrix[diverged_at:] = torch.nan
     spec, training = run.cell.run_spec(run.seed), run.cell.training
-    names = outcome.keepsakes[0] if outcome.keepsakes else {}
-    kept = {name: torch.stack([task[name][replica] for task in outcome.keepsakes]).numpy() for name in names}
+    names = measured.kept[0] if measured.kept else {}
+    kept = {name: torch.stack([task[name][replica] for task in measured.kept]).numpy() for name in names}
     return Record(
         key=run_key(spec),
         spec=spec,
@@ -55,7 +55,7 @@ def _record(run: Run, outcome: Outcome, replica: int, cohort: int) -> Record:
         initial=initial,
         matrix=matrix.tolist(),
         metrics=measure(initial, matrix.tolist()),
-        timings={f"cohort_{what}": seconds for what, seconds in outcome.seconds.items()},
+        timings={f"cohort_{what}": seconds for what, seconds in measured.seconds.items()},
         environment=environment(training.device) | {"precision": training.precision, "cohort": cohort},
         keepsakes={name: pack(array) for name, array in kept.items()},
     )

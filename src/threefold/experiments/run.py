@@ -13,6 +13,7 @@ from threefold.experiments.cell import Cell, Settings
 from threefold.experiments.execute import execute, out_of_memory, too_large
 from threefold.experiments.result import Result
 from threefold.experiments.seeds import parse_seeds
+from threefold.fingerprint import is_ours
 from threefold.methods import Method, Part, parse
 from threefold.results import Store
 
@@ -108,7 +109,7 @@ def tell_hook(error: BaseException) -> None:
     found = None
     while trace:
         part = trace.tb_frame.f_locals.get("self")
-        if isinstance(part, Part) and part.from_outside():
+        if isinstance(part, Part) and not is_ours(type(part)):
             found = found or f"In {trace.tb_frame.f_code.co_name} of {part.name}"
         trace = trace.tb_next
     if found and not isinstance(error, ThreefoldError):

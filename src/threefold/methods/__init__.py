@@ -3,22 +3,24 @@
 from threefold.methods.baselines import Offline
 from threefold.methods.exemplars import AGEM, ER, Exemplars, ICaRL
 from threefold.methods.gating import XdG
-from threefold.methods.losses import cross_entropy, only_active
-from threefold.methods.method import Method, classification
-from threefold.methods.paper import resolve
-from threefold.methods.part import (
+from threefold.methods.learner import (
     Batch,
     Learner,
-    Leash,
     Noise,
-    Part,
+    PathIntegral,
+    Quadratic,
     Replay,
     Samples,
     Setting,
     Stack,
-    hyper,
+    Step,
+    Uniform,
     quadratic,
 )
+from threefold.methods.losses import cross_entropy, only_active
+from threefold.methods.method import Method, classification
+from threefold.methods.paper import resolve
+from threefold.methods.part import Part, hyper
 from threefold.methods.registry import METHODS, build, parse, register
 from threefold.methods.regularization import EWC, SI, OnlineEWC, per_replica
 from threefold.methods.replay import DGR, DGRDistill, LwF, Taught
@@ -35,18 +37,21 @@ __all__ = [
     "Exemplars",
     "ICaRL",
     "Learner",
-    "Leash",
     "LwF",
     "Method",
     "Noise",
     "Offline",
     "OnlineEWC",
     "Part",
+    "PathIntegral",
+    "Quadratic",
     "Replay",
     "Samples",
     "Setting",
     "Stack",
+    "Step",
     "Taught",
+    "Uniform",
     "XdG",
     "build",
     "classification",

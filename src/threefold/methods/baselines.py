@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from threefold.methods.part import Memory, Part
+from threefold.methods.learner import Memory
+from threefold.methods.part import Part
 from threefold.protocols import Task
 
 
@@ -13,9 +14,5 @@ class Offline(Part):
 
     name = "offline"
 
-    @property
-    def scenario_in_masks(self) -> bool:
-        return True
-
-    def pool(self, tasks: Sequence[Task], task: int, memory: Memory) -> list[tuple[int, Tensor]]:
+    def data(self, tasks: Sequence[Task], task: int, memory: Memory) -> list[tuple[int, Tensor]]:
         return [(earlier, tasks[earlier].train) for earlier in range(task + 1)]

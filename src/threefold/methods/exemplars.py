@@ -4,8 +4,8 @@ Stored data are indices into the training tensor: for every class of every task 
 A class here is a label of a task; in Domain-IL several classes share an output unit.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,20 +14,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, normalize, pad
 from torch.nn.utils.rnn import pad_sequence
 
 from threefold.methods.herding import herd
+from threefold.methods.learner import Batch, Draws, Learner, Memory, Params, Replay, Samples, Setting, Stack, copied
 from threefold.methods.method import classification
-from threefold.methods.part import (
-    Batch,
-    Learner,
-    Memory,
-    Noise,
-    Params,
-    Part,
-    Replay,
-    Samples,
-    Setting,
-    Stack,
-    hyper,
-)
+from threefold.methods.part import Part, hyper
 from threefold.protocols import Task
 from threefold.randomness import generator
 
@@ -37,7 +26,7 @@ Selection = Literal["herding", "random"]
 class Exemplars(Part):
     """A memory of at most `budget` samples, divided equally over the classes seen so far."""
 
-    budget: int = hyper("how many samples may be stored", 2000, later=True, ge=1)
+    budget: int = hyper("how many samples may be stored", 2000, ge=1)
     selection: Selection = hyper("how the samples to store are chosen", "herding")
     unit_length: bool = hyper("scale features and class means to unit length", True)
 
@@ -45,18 +34,12 @@ class Exemplars(Part):
         classes = setting.outputs.tasks * setting.outputs.classes_per_task
         if self.budget >= classes:
             return None
-        return f"budget of {self.name} is {self.budget}; right would be {classes} or more, one sample of each class."
+        return f"budget of {self.name} must be at least {classes}, one sample of each class, got {self.budget}."
 
     @property
     def classifies(self) -> bool:
         """Are the stored samples used to classify?"""
         return False
-
-    def steps_read(self, memory: Memory) -> Memory:
-        """Stored data reach the steps by way of draws."""
-        if self.from_outside():  # an heir may do anything
-            return memory
-        return {name: value for name, value in memory.items() if name not in ("stored", "count", "means")}
 
     def features(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor:
         found = learner.features(x, task)
@@ -89,14 +72,13 @@ class Exemplars(Part):
             each = zip(own, sources, shares, strict=True)
             drawn = [samples[torch.randperm(len(samples), generator=g)[:share]] for samples, g, share in each]
             return pad_sequence(drawn, batch_first=True).to(stack.device)
-        pieces, reals, places = [], [], []
-        for batch, weight, indices in stack.training_data(own):
-            pieces.append(stack.map(lambda learner, b: self.features(learner, b.x, b.task), batch))
-            reals.append(weight > 0)
-            places.append(indices)
-        real, indices = torch.cat(reals, 1), torch.cat(places, 1)
-        chosen = herd(torch.cat(pieces, 1), real, shares)
-        return indices.gather(1, chosen)
+        features, real, index = [], [], []
+        for batch, weight in stack.training_data(own):
+            features.append(stack.map(lambda learner, b: self.features(learner, b.x, b.task), batch))
+            real.append(weight > 0)
+            index.append(batch.indices)
+        chosen = herd(torch.cat(features, 1), torch.cat(real, 1), shares)
+        return torch.cat(index, 1).gather(1, chosen)
 
     def _means(self, stack: Stack, memory: Memory) -> Tensor:
         """The mean feature of each class's exemplars: replicas × classes × features."""
@@ -125,41 +107,34 @@ class Exemplars(Part):
         by_exemplars = learner.outputs.by_unit(torch.where(own, closeness, -torch.inf))
         return torch.where(own.any(), by_exemplars, learner.logits(x, task))
 
-    def stored_samples(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> Samples:
-        """A batch of stored samples for every step, shared equally over the earlier tasks."""
-        source = generator(seed, f"{self.name} replay", task)
+    def stored_samples(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
+        """A batch of stored samples for every step, shared equally over the earlier tasks; none in the first."""
+        if not task:
+            return {}
         per_task, batch = setting.outputs.classes_per_task, setting.batch
         tasks = (torch.arange(steps * batch) % task).view(steps, batch)
         place = tasks * per_task + torch.randint(per_task, (steps, batch), generator=source)
         stored, count = memory["stored"].cpu(), memory["count"].cpu()
         slot = (torch.rand(steps, batch, generator=source) * count[place]).long()
-        return Samples(stored[place, slot], tasks)
+        return {f"{self.name} stored": Samples(stored[place, slot], tasks)}
 
 
 class ER(Exemplars):
     """Stored data, replayed during training, used as exemplars during execution, or both (appendix C)."""
 
     name = "er"
-    replays_inputs = True
     use: Literal["training", "execution", "both"] = hyper("when the stored data are used", "training")
 
     @property
     def classifies(self) -> bool:
         return self.use != "training"
 
-    def trained_as(self) -> Part | None:
-        if type(self) is not ER:  # an heir may do anything
-            return self
-        return None if self.use == "execution" else self.model_copy(update={"use": "both"})
+    def draws(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
+        return {} if self.use == "execution" else self.stored_samples(setting, task, memory, steps, source)
 
-    def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
-        if self.use == "execution" or not task:
-            return {}
-        return {f"{self.name} stored": self.stored_samples(setting, seed, task, memory, steps)}
-
-    def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay | None:
-        stored = drawn.get(f"{self.name} stored")
-        return Replay(*stored) if stored else None
+    def replay(self, learner: Learner, batch: Batch) -> Replay | None:
+        stored = learner.drawn.get(f"{self.name} stored")
+        return Replay(stored.x, stored.y, stored.task) if stored else None
 
     def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
         return classification(learner, replay.x, replay.y, replay.task)
@@ -169,7 +144,7 @@ class ICaRL(Exemplars):
     """iCaRL: a feature extractor trained with binary distillation, classes told apart by nearest exemplar mean."""
 
     name = "icarl"
-    temperature: float = hyper("temperature of the sigmoid in the distillation targets", 1.0, later=True, gt=0)
+    temperature: float = hyper("temperature of the sigmoid in the distillation targets", 1.0, gt=0)
 
     @property
     def classifies(self) -> bool:
@@ -183,7 +158,7 @@ class ICaRL(Exemplars):
             f" that competes with all others; in {setting.outputs.scenario.title} it has none."
         )
 
-    def pool(self, tasks: Sequence[Task], task: int, memory: Memory) -> list[tuple[int, Tensor]]:
+    def data(self, tasks: Sequence[Task], task: int, memory: Memory) -> list[tuple[int, Tensor]]:
         """The task's own data and all that is stored."""
         pool = [(task, tasks[task].train)]
         for earlier in range(task):
@@ -206,8 +181,7 @@ class ICaRL(Exemplars):
         return torch.where(active, per_class, 0).sum(-1).mean()
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
-        teacher = {name: p.clone() for name, p in stack.params["classifier"].items()}
-        return super().consolidate(stack, memory, task) | {"teacher": teacher}
+        return super().consolidate(stack, memory, task) | {"teacher": copied(stack.params["classifier"])}
 
 
 class AGEM(Exemplars):
@@ -216,18 +190,20 @@ class AGEM(Exemplars):
     name = "a-gem"
     selection: Selection = hyper("how the samples to store are chosen", "random")
 
-    def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
-        return {f"{self.name} stored": self.stored_samples(setting, seed, task, memory, steps)} if task else {}
+    def draws(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
+        return self.stored_samples(setting, task, memory, steps, source)
 
-    def adjust(self, grads: Params, learner: Learner, drawn: Mapping[str, Any]) -> Params:
+    def adjust(self, learner: Learner, gradient: Params) -> Params | None:
         """g − (g·r / r·r) r where g·r < 0, with r the gradient on stored data (Chaudhry et al. 2019, equation 11)."""
-        stored: Batch = drawn[f"{self.name} stored"]
+        stored = learner.drawn.get(f"{self.name} stored")
+        if stored is None:
+            return None
 
         def loss(params: Params) -> Tensor:
             return classification(learner, stored.x, stored.y, stored.task, params)
 
         reference = grad(loss)(learner.params)
-        along = sum((g * reference[name]).sum() for name, g in grads.items())
+        along = sum((g * reference[name]).sum() for name, g in gradient.items())
         length = sum((r**2).sum() for r in reference.values())
         against = torch.clamp(torch.as_tensor(along), max=0) / torch.clamp(torch.as_tensor(length), min=1e-30)
-        return {name: g - against * reference[name] for name, g in grads.items()}
+        return {name: g - against * reference[name] for name, g in gradient.items()}

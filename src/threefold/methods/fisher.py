@@ -11,11 +11,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.func import grad
-from torch.nn.functional import log_softmax
+from torch.nn.functional import log_softmax, pad
 from torch.nn.utils.rnn import pad_sequence
 
+from threefold.methods.learner import Batch, Learner, Params, Stack
 from threefold.methods.losses import only_active
-from threefold.methods.part import Batch, Learner, Params, Stack
 from threefold.nets import Shift
 from threefold.randomness import generator
 
@@ -41,9 +41,10 @@ def fisher_diagonal(stack: Stack, task: int, labels: Labels, samples: int | None
     uniform = pad_sequence(draws, batch_first=True)
     total: Params = {}
     start = 0
-    for batch, weight, _ in stack.training_data(own):
+    for batch, weight in stack.training_data(own):
         size = batch.y.shape[1]
-        at = uniform[:, start : start + size].to(weight.device)
+        at = uniform[:, start : start + size]
+        at = pad(at, (0, size - at.shape[1])).to(weight.device)  # samples may be padded further than their draws
         squares = stack.map(_squares(labels), batch, weight, at)
         total = {name: total[name] + s if total else s for name, s in squares.items()}
         start += size
@@ -86,7 +87,7 @@ def _chance(learner: Learner, logits: Tensor, batch: Batch) -> Tensor:
 
 def _at(learner: Learner, batch: Batch, label: Callable[[Tensor], Tensor], weight: Tensor) -> Params:
     """The weighted sum of squared gradients, at the label that `label` gives each sample for its logits."""
-    net = learner.nets["classifier"]
+    net = learner.networks["classifier"]
     taps = {name: m for name, m in net.named_modules() if isinstance(m, nn.Linear | Shift)}
     inputs: Params = {}
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from threefold.methods.part import Memory, Params, Part, Setting, hyper
+from threefold.methods.learner import Learner, Memory, Params, Setting
+from threefold.methods.part import Part, hyper
 from threefold.nets import MLP, GateOn
 from threefold.randomness import generator
 
@@ -32,7 +33,7 @@ class XdG(Part):
     def networks(self, setting: Setting) -> dict[str, nn.Module]:
         return {"classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units, self.gate_on)}
 
-    def begin(self, setting: Setting, seed: int, params: Params) -> Memory:
+    def start(self, setting: Setting, seed: int, params: Params) -> Memory:
         tasks = range(setting.outputs.tasks)
         gated = min(setting.hidden - 1, round(self.share * setting.hidden))  # a layer without a unit computes nothing
         layers = []
@@ -44,6 +45,6 @@ class XdG(Part):
             layers.append(gates)
         return {"gates": layers}
 
-    def gates(self, memory: Memory, task: Tensor) -> Sequence[Tensor]:
+    def gates(self, learner: Learner, task: Tensor) -> Sequence[Tensor]:
         """Rows of the table of gates: one batch may hold samples of several tasks."""
-        return [table[task] for table in memory["gates"]]
+        return [table[task] for table in learner.memory[self.name]["gates"]]

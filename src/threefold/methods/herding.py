@@ -90,6 +90,6 @@ def _at_once(products: Tensor, cost: Tensor, towards: Tensor, count: int) -> Ten
 
 def _kernel() -> Any:
     """Triton is there where there is a GPU only."""
-    from threefold.methods import kernel
+    from threefold.methods import herding_kernel
 
-    return kernel
+    return herding_kernel

@@ -1,14 +1,15 @@
-"""A method is a composition of parts (DESIGN idea 4)."""
+"""A method is a composition of parts, and what they minimise together."""
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from threefold.errors import ThreefoldError
+from threefold.methods.learner import Batch, Learner, Params, Quadratic, Replay, Setting
 from threefold.methods.losses import cross_entropy
-from threefold.methods.part import Batch, Learner, Params, Part, Replay, Setting
+from threefold.methods.part import Part
 
 
 def classification(learner: Learner, x: Tensor, y: Tensor, task: Tensor, params: Params | None = None) -> Tensor:
@@ -17,45 +18,35 @@ def classification(learner: Learner, x: Tensor, y: Tensor, task: Tensor, params:
 
 
 def objective(
-    parts: Sequence[Part],
     learner: Learner,
     batch: Batch,
     replays: Sequence[Replay | None],
-    drawn: Mapping[str, Any],
     penalties: Sequence[Part],
     sides: Collection[str],
 ) -> Tensor:
     """The loss of one network at one step: current data, replayed data, penalties, and networks trained beside it.
 
     Current and replayed data are weighted 1/K and 1 − 1/K, with K the number of tasks so far (section 4.2).
-    `penalties` are the parts that add one, `sides` the names of those whose networks beside the classifier learn here.
+    `penalties` are the parts whose penalty counts here, `sides` the names of those whose other networks learn here.
     """
-    recalled = [
-        (replay.x, replay.task) for part, replay in zip(parts, replays, strict=True) if replay and part.replays_inputs
-    ]
-    if recalled:
-        learner.see([(batch.x, batch.task), *recalled])
+    parts = learner.parts
+    if replayed := [replay for replay in replays if replay]:
+        learner.forward_together([(batch.x, batch.task), *((replay.x, replay.task) for replay in replayed)])
     special = (part.loss(learner, batch) for part in parts)
     total = next((loss for loss in special if loss is not None), None)
     if total is None:
         total = classification(learner, batch.x, batch.y, batch.task)
-    replayed = [
-        loss
-        for part, replay in zip(parts, replays, strict=True)
-        if replay is not None and (loss := part.replay_loss(learner, replay)) is not None
-    ]
-    if replayed:
-        past = replayed[0] if len(replayed) == 1 else torch.stack(replayed).mean()
-        total = learner.now.shares[0] * total + learner.now.shares[1] * past
-    further = [
-        (Part.penalty if part.leashes else type(part).penalty)(part, learner.params, learner.memory[part.name])
-        for part in penalties
-    ]
-    for part, replay in zip(parts, replays, strict=True):
-        if part.name in sides:
-            further.append(part.side_loss(learner, batch, replay, drawn))
+    pairs = list(zip(parts, replays, strict=True))
+    losses = [part.replay_loss(learner, replay) for part, replay in pairs if replay]
+    past = [loss for loss in losses if loss is not None]
+    if past:
+        mean = past[0] if len(past) == 1 else torch.stack(past).mean()
+        total = learner.now.shares[0] * total + learner.now.shares[1] * mean
+    further: list[Any] = [part.penalty(learner) for part in penalties]
+    further += [part.side_loss(learner, batch, replay) for part, replay in pairs if part.name in sides]
     for loss in further:
-        total = total if loss is None else total + loss
+        if loss is not None:
+            total = total + (loss.value(learner.params) if isinstance(loss, Quadratic) else loss)
     return total
 
 
@@ -65,7 +56,7 @@ class Method:
     def __init__(self, *parts: Part) -> None:
         names = [part.name for part in parts]
         if len(set(names)) < len(names):
-            raise ThreefoldError(f"method '{'+'.join(names)}' names a part twice; right would be each part once.")
+            raise ThreefoldError(f"method '{'+'.join(names)}' names a part twice; each part may be in it once.")
         self.parts = parts
         self.name = "+".join(names) or "none"
 
@@ -87,22 +78,8 @@ class Method:
             for part in self.parts:
                 for name in part.networks(setting):
                     if name != "classifier" and owners.setdefault(name, part.name) != part.name:
-                        return f"{owners[name]} and {part.name} both train a {name}; right would be one of them."
+                        return f"{owners[name]} and {part.name} both train a {name}; use one of them."
         return None
-
-    def trained_as(self) -> "Method":
-        """The method that trains the same networks, without what counts at test time only."""
-        return Method(*(part for each in self.parts if (part := each.trained_as()) is not None))
-
-    def scenario_in_masks(self) -> bool:
-        """Do its parts meet the scenario in the masks of `Now` only? One from elsewhere may do anything."""
-        return all(part.scenario_in_masks and not part.from_outside() for part in self.parts)
-
-    def networks_depend_on(self) -> dict[str, Hashable]:
-        """On what the networks beside the classifier depend, by part; those that are like no other's are left out."""
-        keys = {part.name: part.networks_depend_on() for part in self.parts}
-        other_data = any(type(part).pool is not Part.pool for part in self.parts)
-        return {name: key for name, key in keys.items() if key is not None and not other_data}
 
     def hyperparameters(self) -> dict[str, dict[str, Any]]:
         """Every hyperparameter of every part."""

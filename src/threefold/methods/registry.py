@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from threefold.errors import ThreefoldError, unknown
+from threefold.fingerprint import is_ours
 from threefold.methods.baselines import Offline
 from threefold.methods.exemplars import AGEM, ER, ICaRL
 from threefold.methods.gating import XdG
@@ -40,7 +41,7 @@ def register(part: type[Part] | None, strategy: str, title: str, meaning: str = 
     if not NAME.fullmatch(name) or name == "all":
         raise ThreefoldError(f"{whose} is '{name}'; right would be a letter, then letters, digits, - or _ (not 'all').")
     known = METHODS.get(name)
-    if known and (known.part is None or not known.part.from_outside()):
+    if known and (known.part is None or is_ours(known.part)):
         raise ThreefoldError(f"{whose} is '{name}', which threefold has already; right would be a name of its own.")
     meaning = meaning or ((part.__doc__ or "").strip().splitlines() or [""])[0]
     METHODS[name] = Entry(name, title, strategy, meaning, part)

@@ -1,15 +1,15 @@
 """Modified training data: replay of current inputs or of generated ones, with hard or soft targets (section 3.3)."""
 
-from collections.abc import Hashable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from threefold.methods.learner import Batch, Draws, Learner, Memory, Noise, Params, Replay, Setting, Stack, copied
 from threefold.methods.losses import Reduction, cross_entropy, distillation
 from threefold.methods.losses import only_active as only
-from threefold.methods.part import Batch, Learner, Memory, Noise, Params, Part, Replay, Samples, Setting, Stack, hyper
+from threefold.methods.part import Part, hyper
 from threefold.nets import LATENT, VAE, Decoder
 from threefold.randomness import generator
 
@@ -17,24 +17,25 @@ ReplayedFor = Literal["one", "every"]
 DREAMS = 8  # images of the generator kept after each task
 
 
-def copied(params: Params) -> Params:
-    return {name: p.clone() for name, p in params.items()}
-
-
 class Taught(Part):
     """Replays with targets from a copy of the classifier, stored after the previous task."""
 
-    replays_inputs = True
+    def taught(self, learner: Learner) -> bool:
+        """Is there a copy yet? Not in the first task."""
+        return "teacher" in learner.memory[self.name]
 
-    def hard(self, learner: Learner, memory: Memory, x: Tensor, task: Tensor) -> Tensor:
+    def _teacher(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor:
+        """The logits of the copy, over the units that were active one task ago."""
+        logits = learner.logits(x, task, params=learner.memory[self.name]["teacher"])
+        return only(logits, learner.now.taught[task])
+
+    def hard(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor:
         """The most likely unit among those that were active one task ago (section A.1.1)."""
-        logits = learner.logits(x, task, params=memory["teacher"])
-        return only(logits, learner.now.taught[task]).argmax(-1)
+        return self._teacher(learner, x, task).argmax(-1)
 
-    def soft(self, learner: Learner, memory: Memory, x: Tensor, task: Tensor, temperature: float) -> Tensor:
+    def soft(self, learner: Learner, x: Tensor, task: Tensor, temperature: float) -> Tensor:
         """ỹ: probabilities over the units active one task ago, zero for all others (equation 2)."""
-        logits = learner.logits(x, task, params=memory["teacher"])
-        return torch.softmax(only(logits, learner.now.taught[task]) / temperature, -1)
+        return torch.softmax(self._teacher(learner, x, task) / temperature, -1)
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
         return memory | {"teacher": copied(stack.params["classifier"])}
@@ -69,16 +70,14 @@ class LwF(ForEarlierTasks):
     """Learning without forgetting: current inputs replayed with the previous model's soft targets."""
 
     name = "lwf"
-    temperature: float = hyper("temperature T of the softmax in distillation", 2.0, later=True, gt=0)
+    temperature: float = hyper("temperature T of the softmax in distillation", 2.0, gt=0)
     reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum")
 
-    @property
-    def scenario_in_masks(self) -> bool:
-        return self.replayed_for == "one"  # else where the task is known, there are several rows for each sample
-
-    def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay:
+    def replay(self, learner: Learner, batch: Batch) -> Replay | None:
+        if not self.taught(learner):
+            return None
         task = self.tasks(learner, len(batch.y))
-        return Replay(batch.x, self.soft(learner, learner.memory[self.name], batch.x, task, self.temperature), task)
+        return Replay(batch.x, self.soft(learner, batch.x, task, self.temperature), task)
 
     def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
         logits, active = learner.logits(replay.x, replay.task), learner.now.active[replay.task]
@@ -98,37 +97,28 @@ class DGR(ForEarlierTasks):
     def networks(self, setting: Setting) -> dict[str, nn.Module]:
         return {"generator": VAE(setting.inputs, setting.hidden)}
 
-    def networks_depend_on(self) -> Hashable | None:
-        """A generator learns from inputs, and from what it dreamt: the classifier's labels are nothing to it."""
-        hooks = ("networks", "draws", "side_draws", "side_loss", "recall", "consolidate")
-        changed = any(getattr(type(self), hook) is not getattr(DGR, hook) for hook in hooks)  # an heir may do anything
-        return None if changed else DGR
+    def draws(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
+        """The same names for all that inherit from it: equal seeds dream the same then."""
+        names = ["dgr noise", "dgr noise of replay", "dgr dreamt"] if task else ["dgr noise"]
+        return dict.fromkeys(names, Noise((setting.batch, LATENT)))
 
-    def draws(self, setting: Setting, seed: int, task: int, memory: Memory, steps: int) -> dict[str, Samples | Noise]:
-        return {"dgr dreamt": Noise((setting.batch, LATENT))} if task else {}
-
-    def side_draws(
-        self, setting: Setting, seed: int, task: int, memory: Memory, steps: int
-    ) -> dict[str, Samples | Noise]:
-        latent = Noise((setting.batch, LATENT))
-        return dict.fromkeys(["dgr noise", "dgr noise of replay"] if task else ["dgr noise"], latent)
-
-    def recall(self, learner: Learner, batch: Batch, drawn: Mapping[str, Any]) -> Replay:
-        memory = learner.memory[self.name]
+    def replay(self, learner: Learner, batch: Batch) -> Replay | None:
+        if not self.taught(learner):
+            return None
         task = self.tasks(learner, len(batch.y))
-        x = dream(learner.nets["generator"], memory["generator"], drawn["dgr dreamt"])
-        return Replay(x, self.targets(learner, memory, x, task), task)
+        x = dream(learner.networks["generator"], learner.memory[self.name]["generator"], learner.drawn["dgr dreamt"])
+        return Replay(x, self.targets(learner, x, task), task)
 
-    def targets(self, learner: Learner, memory: Memory, x: Tensor, task: Tensor) -> Tensor:
-        return self.hard(learner, memory, x, task)
+    def targets(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor:
+        return self.hard(learner, x, task)
 
     def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
         logits, active = learner.logits(replay.x, replay.task), learner.now.active[replay.task]
         return self.mean(learner, cross_entropy(logits, replay.y, active))
 
-    def side_loss(self, learner: Learner, batch: Batch, replay: Replay | None, drawn: Mapping[str, Any]) -> Tensor:
+    def side_loss(self, learner: Learner, batch: Batch, replay: Replay | None) -> Tensor:
         """The generator's loss, on current data and on its own replay, weighted as the classifier's (section A.3)."""
-        vae, params = learner.nets["generator"], learner.all_params["generator"]
+        vae, params, drawn = learner.networks["generator"], learner.all_params["generator"], learner.drawn
         if replay is None:
             loss: Tensor = functional_call(vae, params, (batch.x, drawn["dgr noise"])).mean()
             return loss
@@ -141,12 +131,15 @@ class DGR(ForEarlierTasks):
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
         return super().consolidate(stack, memory, task) | {"generator": copied(decoding(stack.params["generator"]))}
 
-    def keepsakes(self, stack: Stack, memory: Memory) -> dict[str, Tensor]:
+    def keep(self, stack: Stack, memory: Memory) -> dict[str, Tensor]:
         """A few images that the generator dreams after each task, always of the same latent variables."""
         latent = [torch.randn(DREAMS, LATENT, generator=generator(seed, "dreams")) for seed in stack.seeds]
         z = torch.stack(latent).to(stack.device)
-        images = stack.map(lambda learner, z: dream(learner.nets["generator"], learner.all_params["generator"], z), z)
-        return {"dreams": (images * 255).round().to(torch.uint8)}
+
+        def dreamt(learner: Learner, z: Tensor) -> Tensor:
+            return dream(learner.networks["generator"], learner.all_params["generator"], z)
+
+        return {"dreams": (stack.map(dreamt, z) * 255).round().to(torch.uint8)}
 
 
 def dream(vae: nn.Module, params: Params, z: Tensor) -> Tensor:
@@ -165,10 +158,10 @@ class DGRDistill(DGR):
     """Generated inputs replayed with soft targets."""
 
     name = "dgr-distill"
-    temperature: float = hyper("temperature T of the softmax in distillation", 2.0, later=True, gt=0)
+    temperature: float = hyper("temperature T of the softmax in distillation", 2.0, gt=0)
     reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum")
 
-    def targets(self, learner: Learner, memory: Memory, x: Tensor, task: Tensor) -> Tensor:
-        return self.soft(learner, memory, x, task, self.temperature)
+    def targets(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor:
+        return self.soft(learner, x, task, self.temperature)
 
     replay_loss = LwF.replay_loss

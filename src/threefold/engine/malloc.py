@@ -1,4 +1,4 @@
-"""What a step frees, the next one allocates again: the C library should not hand it back to the system in between."""
+"""What a step frees, the next one allocates again: malloc should not return it to the system in between."""
 
 import ctypes
 import sys

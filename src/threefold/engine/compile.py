@@ -1,4 +1,4 @@
-"""The gradient of a step as one program, its elementwise work fused by PyTorch's compiler. The code stays the same."""
+"""The gradient of a step, its elementwise work fused by PyTorch's compiler. The code stays the same."""
 
 import warnings
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from threefold.errors import ThreefoldError
 
 
-class Program:
+class CompiledFunction:
     """A function of trees of tensors, compiled for the shapes of its first call.
 
     What the function is made of (parts, mapping over replicas, derivatives) is traced away first: the compiler sees

@@ -1,0 +1,90 @@
+"""The data on the device: one tensor of inputs, and for each replica where its tasks lie in it."""
+
+from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from threefold.errors import ThreefoldError
+from threefold.methods.learner import Batch
+from threefold.protocols import Protocol, Task
+from threefold.scenarios import Outputs
+
+AT_ONCE = 2  # protocols whose data are kept on devices: an experiment's, and the one that holds some of it out
+_ON_DEVICES: WeakKeyDictionary[Protocol, dict[torch.device, tuple[Tensor, ...]]] = WeakKeyDictionary()
+
+
+def _on_device(protocol: Protocol, device: torch.device) -> tuple[Tensor, ...]:
+    """A protocol's data on a device: copied there once, cohort after cohort, until others take their place."""
+    copies = _ON_DEVICES.pop(protocol, {})
+    if device not in copies:
+        data = protocol.data
+        each = (protocol.inputs(data.train_x), data.train_y, protocol.inputs(data.test_x), data.test_y)
+        copies[device] = tuple(tensor.to(device) for tensor in each)
+    for oldest in list(_ON_DEVICES)[: len(_ON_DEVICES) + 1 - AT_ONCE]:
+        del _ON_DEVICES[oldest]
+    _ON_DEVICES[protocol] = copies
+    return copies[device]
+
+
+Tables = dict[str, Tensor]
+"""How each replica sees the data, tasks first: the target unit of each of the dataset's classes ("units", −1: not in
+that task), and where images are permuted, the pixel that each input is ("pixels")."""
+
+
+class DeviceData:
+    """Turns (indices, tasks) into batches for every replica. A batch is a gather."""
+
+    def __init__(
+        self, protocol: Protocol, outputs: Outputs, seeds: Sequence[int], batch: int, device: torch.device
+    ) -> None:
+        self.device = device
+        self.sequences = [protocol.sequence(seed) for seed in seeds]
+        smallest = min(len(task.train) for tasks in self.sequences for task in tasks)
+        if batch > smallest:
+            raise ThreefoldError(f"batch must be at most {smallest}, the size of the smallest task, got {batch}.")
+        self.train_x, self.train_y, self.test_x, self.test_y = _on_device(protocol, device)
+        classes = protocol.data.classes
+        units = torch.stack([_targets(tasks, outputs, classes) for tasks in self.sequences]).to(device)
+        maps = [[task.pixels for task in tasks] for tasks in self.sequences]
+        self.tables: Tables = {"units": units}
+        if maps[0][0] is not None:
+            self.tables["pixels"] = torch.stack([torch.stack(row) for row in maps]).to(device)  # type: ignore[arg-type]
+        self._replica = torch.arange(len(seeds), device=device).unsqueeze(1)
+
+    def train(self, indices: Tensor, task: Tensor) -> Batch:
+        """Training samples (replicas × samples) as samples of `task`: one for all, or one each."""
+        return self._gather(self.train_x, self.train_y, indices, task)
+
+    def test(self, indices: Tensor, task: Tensor) -> Batch:
+        return self._gather(self.test_x, self.test_y, indices, task)
+
+    def _gather(self, inputs: Tensor, labels: Tensor, indices: Tensor, task: Tensor) -> Batch:
+        x, units, maps = inputs[indices], self.tables["units"], self.tables.get("pixels")
+        if maps is not None:
+            if task.dim() == 0:
+                pixels = maps.index_select(1, task.view(1)).expand_as(x)
+            else:
+                pixels = maps[self._replica, task]
+            x = x.gather(2, pixels)
+        task = task.expand_as(indices)
+        return Batch(x, units[self._replica, task, labels[indices]], task, indices)
+
+    def sampler(self, tables: Tables) -> Callable[[Tensor, Tensor], Batch]:
+        """The same for one replica, of which these are the tables."""
+
+        def samples(indices: Tensor, task: Tensor) -> Batch:
+            x, task = self.train_x[indices], task.expand_as(indices)
+            if "pixels" in tables:
+                x = x.gather(1, tables["pixels"][task])
+            return Batch(x, tables["units"][task, self.train_y[indices]], task, indices)
+
+        return samples
+
+
+def _targets(tasks: Sequence[Task], outputs: Outputs, classes: int) -> Tensor:
+    units = torch.full((len(tasks), classes), -1)
+    for number, task in enumerate(tasks):
+        units[number, list(task.classes)] = outputs.unit(number, torch.arange(len(task.classes)))
+    return units

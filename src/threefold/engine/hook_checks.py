@@ -1,0 +1,108 @@
+"""Checks of what hooks return: a step's kernels know tensors by their places, and ask no shapes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Size, Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_leaves
+
+from threefold.errors import ThreefoldError
+from threefold.methods import Part, Quadratic
+from threefold.methods.learner import Memory, Params
+
+
+def gradient(part: Part, given: Any, params: Params) -> Params:
+    """What `adjust` made of the gradient, in the order of the parameters."""
+    found = _for_each(f"what adjust of {part.name} returns", given, params)
+    if extra := sorted(map(str, given.keys() - params.keys())):
+        raise ThreefoldError(
+            f"adjust of {part.name} must return a tensor for each parameter of the classifier and no other, got one for"
+            f" '{extra[0]}'."
+        )
+    return found
+
+
+def memory(hook: str, part: Part, given: Any) -> Memory:
+    """What a hook wants to be remembered or kept: tensors by name, in dictionaries or lists at will."""
+    what = f"{hook} of {part.name}"
+    if not isinstance(given, Mapping):
+        raise ThreefoldError(f"{what} must return a dictionary of tensors, got {_kind(given)}.")
+    for name, value in given.items():
+        for leaf in tree_leaves(value):
+            if not isinstance(leaf, Tensor):
+                raise ThreefoldError(f"{what} must return tensors, got {_kind(leaf)} for '{name}'.")
+    return dict(given)
+
+
+def write(part: Part, entry: str, mine: Any, value: Any) -> None:
+    """Write a stacked value that `after_step` returned over an entry of the memory, which must be of the same kind."""
+    what = f"after_step of {part.name}"
+    if mine is None:
+        raise ThreefoldError(f"{what} writes '{entry}', which is not in its memory; return it from start first.")
+    (old, shape), (new, its) = tree_flatten(mine), tree_flatten(value)
+    if shape != its or any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(old, new, strict=True)):
+        raise ThreefoldError(
+            f"{what} writes '{entry}' with other shapes or types than it has; they must stay the same."
+        )
+    for a, b in zip(old, new, strict=True):
+        a.copy_(b)
+
+
+def networks(part: Part, given: Any) -> dict[str, nn.Module]:
+    """The networks that a part wants beside the classifier."""
+    if not isinstance(given, Mapping) or not all(isinstance(net, nn.Module) for net in given.values()):
+        kind = _kind(given) if not isinstance(given, Mapping) else "what is no module"
+        raise ThreefoldError(f"networks of {part.name} must return a dictionary of modules by name, got {kind}.")
+    return dict(given)
+
+
+def path(part: Part, given: Any, params: Params) -> Params:
+    """Where the path integral of each stacked parameter is added up."""
+    return _for_each(f"path integral of {part.name}", given, params)
+
+
+def quadratic(part: Part, given: Any, params: Params) -> Quadratic:
+    """A quadratic with one tensor for its strength, and for each parameter an anchor and a precision of its shape."""
+    what = f"quadratic penalty of {part.name}"
+    if not isinstance(given, Quadratic):
+        raise ThreefoldError(f"penalty of {part.name} must return a Quadratic at every step of a task or at none.")
+    strength = given.strength
+    if not hasattr(strength, "__float__"):
+        raise ThreefoldError(f"strength in the {what} must be one number, got {_kind(strength)}.")
+    if not isinstance(strength, Tensor):  # filled on the device: a CUDA graph cannot capture a copy from the host
+        strength = torch.full((), float(strength), device=next(iter(params.values())).device)
+    if strength.numel() != 1:
+        raise ThreefoldError(f"strength in the {what} must be one number, got shape {tuple(strength.shape)}.")
+    anchor, precision = (
+        _for_each(f"{field} in the {what}", tree, params, broadcast=True)
+        for field, tree in (("anchor", given.anchor), ("precision", given.precision))
+    )
+    return Quadratic(strength.reshape(()), anchor, precision)
+
+
+def _for_each(what: str, given: Any, params: Params, broadcast: bool = False) -> Params:
+    if not isinstance(given, Mapping):
+        raise ThreefoldError(f"{what} must be a dictionary with a tensor for each parameter, got {_kind(given)}.")
+    return {name: _one(what, name, given.get(name), param, broadcast) for name, param in params.items()}
+
+
+def _one(what: str, name: str, tensor: Any, param: Tensor, broadcast: bool) -> Tensor:
+    if not isinstance(tensor, Tensor):
+        raise ThreefoldError(f"{what} must hold a tensor for '{name}', got {_kind(tensor)}.")
+    if broadcast and _broadcasts(tensor.shape, param.shape):
+        return tensor.broadcast_to(param.shape)
+    if tensor.shape != param.shape:
+        shape, its = tuple(param.shape), tuple(tensor.shape)
+        raise ThreefoldError(f"{what} must have the parameter's shape {shape} for '{name}', got {its}.")
+    return tensor
+
+
+def _broadcasts(small: Size, large: Size) -> bool:
+    last = large[len(large) - len(small) :]
+    return len(small) <= len(large) and all(a in (1, b) for a, b in zip(small, last, strict=True))
+
+
+def _kind(value: Any) -> str:
+    kind = type(value).__name__
+    return "nothing" if value is None else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

@@ -1,0 +1,240 @@
+"""What the steps of a task work on: batches, stored samples, noise. Addressed by seed, so no replica shifts another's.
+
+Drawn in chunks of steps, into the same tensors, so that memory does not grow with the length of a task.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from threefold.engine.stack import ReplicaStack, in_place
+from threefold.engine.threads import in_threads
+from threefold.errors import ThreefoldError
+from threefold.methods.learner import Batch, Draws, Noise, Samples, Uniform
+from threefold.randomness import generator
+
+# parts of a draw's address, so not to be tuned
+STEPS_AT_ONCE = 5000  # whose samples are drawn at once
+NOISE_AT_ONCE = 50  # whose noise is drawn at once
+
+Pool = list[tuple[int, Tensor]]  # the data of a task, as tasks and the indices of their samples
+
+
+class Passes:
+    """Positions in a pool of samples: reshuffled passes, each without its incomplete last batch."""
+
+    def __init__(self, size: int, batch: int) -> None:
+        self.size, self.batch = size, batch
+        self._left = torch.empty(0, batch, dtype=torch.long)
+
+    def take(self, steps: int, source: torch.Generator) -> Tensor:
+        """Steps × batch, on from where the last ones ended."""
+        whole = self.size // self.batch
+        passes = -(-(steps - len(self._left)) // whole)
+        shuffled = [torch.randperm(self.size, generator=source)[: whole * self.batch] for _ in range(passes)]
+        rows = torch.cat([self._left, *(each.view(-1, self.batch) for each in shuffled)])
+        self._left = rows[steps:]
+        return rows[:steps]
+
+
+class Batches:
+    """The order in which one replica sees the data of one task.
+
+    `shared_equally`: each batch is divided equally between the pool's tasks (Task-IL, where each has its own head);
+    otherwise all data are drawn alike.
+    """
+
+    def __init__(self, pool: Pool, seed: int, task: int, batch: int, *, shared_equally: bool) -> None:
+        self.pool, self.batch = pool, batch
+        self.source = generator(seed, "batches", task)
+        self.shared = shared_equally and len(pool) > 1
+        self._taken = 0  # samples so far
+        if self.shared:
+            self._passes = [Passes(len(index), 1) for _, index in pool]
+            return
+        self._index = torch.cat([index for _, index in pool])
+        self._task = torch.tensor(pool[0][0])
+        if len(pool) > 1:
+            self._task = torch.cat([torch.full_like(index, number) for number, index in pool])
+        self._passes = [Passes(len(self._index), batch)]
+
+    def take(self, steps: int) -> Samples:
+        if not self.shared:
+            chosen = self._passes[0].take(steps, self.source)
+            return Samples(self._index[chosen], self._task if self._task.dim() == 0 else self._task[chosen])
+        turn = (torch.arange(steps * self.batch) + self._taken) % len(self.pool)  # on from one batch to the next
+        self._taken += steps * self.batch
+        chosen, tasks = torch.empty_like(turn), torch.empty_like(turn)
+        for place, ((number, index), passes) in enumerate(zip(self.pool, self._passes, strict=True)):
+            mine = turn == place
+            chosen[mine] = index[passes.take(int(mine.sum()), self.source).flatten()]
+            tasks[mine] = number
+        return Samples(chosen.view(steps, self.batch), tasks.view(steps, self.batch))
+
+
+class Sampler:
+    """What one task's steps work on, for all replicas, by step."""
+
+    def __init__(self, stack: ReplicaStack, steps: int, prefetch: "Prefetch | None" = None) -> None:
+        self.stack, self.task, self.steps = stack, stack.task, steps
+        self.at_once = min(steps, STEPS_AT_ONCE)
+        pools = [_pool(stack, replica) for replica in range(len(stack.seeds))]
+        ready = prefetch.take(stack) if prefetch else None
+        if any(pools) or ready is None:
+            ready = _Order(stack, self.task, self.at_once, pools)
+        self._order = ready
+        self._memories = [_memory(stack, replica) for replica in range(len(stack.seeds))]
+        self.current, self.samples, self.noise = self._chunk(0)
+        self._noise: dict[str, Tensor] = {}
+
+    def _chunk(self, number: int) -> tuple[Samples, dict[str, Samples], dict[str, Noise | Uniform]]:
+        """The samples of the steps of a chunk, on the device; and what noise they want."""
+        device = self.stack.device
+        current = _to_device(self._order.take(number), device)
+        drawn = in_threads(partial(self._draws, number), range(len(self.stack.seeds)))
+        samples = {name: [each[name] for each in drawn] for name, wish in drawn[0].items() if isinstance(wish, Samples)}
+        noise = {name: wish for name, wish in drawn[0].items() if not isinstance(wish, Samples)}
+        return current, {name: _to_device(_stacked(each), device) for name, each in samples.items()}, noise
+
+    def _draws(self, chunk: int, replica: int) -> Draws:
+        """What else one replica's parts draw."""
+        stack, drawn = self.stack, Draws()
+        where = (self.task, chunk) if chunk else (self.task,)
+        for part in stack.methods[replica].parts:
+            source = generator(stack.seeds[replica], f"{part.name} replay", *where)
+            wishes = part.draws(stack.setting, self.task, self._memories[replica][part.name], self.at_once, source)
+            if twice := wishes.keys() & drawn.keys():
+                raise ThreefoldError(f"draws of {part.name} gives '{min(twice)}', a name that another part has taken.")
+            drawn |= wishes
+        return drawn
+
+    def replaced_by(self, new: "Sampler") -> bool:
+        """Take over what another task's steps work on, in the same tensors; False if that does not fit."""
+        mine, its = (self.current, self.samples), (new.current, new.samples)
+        if (self.steps, self.noise) != (new.steps, new.noise) or in_place(mine, its) is not mine:
+            return False
+        self.task, self._order, self._memories = new.task, new._order, new._memories
+        return True
+
+    def prepare(self, step: int) -> None:
+        """Draw what the chunks hold that this step (counted from 0) begins, if it begins any."""
+        if step and step % self.at_once == 0:
+            current, samples, _ = self._chunk(step // self.at_once)
+            in_place((self.current, self.samples), (current, samples))
+        if self.noise and step % NOISE_AT_ONCE == 0:
+            chunk = step // NOISE_AT_ONCE
+            fresh = {name: self._draw(name, wish, chunk) for name, wish in self.noise.items()}
+            self._noise = in_place(self._noise, fresh)
+
+    def at(self, step: int | Tensor) -> tuple[Batch, dict[str, Batch | Tensor]]:
+        """What the step works on; a step that is a tensor on the device is looked up there."""
+        place = step if self.steps == self.at_once else step % self.at_once
+        drawn: dict[str, Batch | Tensor] = {name: self._batch(samples, place) for name, samples in self.samples.items()}
+        drawn |= {name: _column(noise, step % NOISE_AT_ONCE) for name, noise in self._noise.items()}
+        return self._batch(self.current, place), drawn
+
+    def _batch(self, samples: Samples, step: int | Tensor) -> Batch:
+        task = samples.task if samples.task.dim() == 0 else _column(samples.task, step)
+        return self.stack.data.train(_column(samples.indices, step), task)
+
+    def _draw(self, name: str, wish: Noise | Uniform, chunk: int) -> Tensor:
+        device, draw = self.stack.device, torch.randn if isinstance(wish, Noise) else torch.rand
+        sources = (generator(seed, name, self.task, chunk, device=device) for seed in self.stack.seeds)
+        return torch.stack([draw(NOISE_AT_ONCE, *wish.shape, generator=source, device=device) for source in sources])
+
+
+class _Order:
+    """The batches of a task for all replicas. Those of equal seeds are equal, unless a part adds data."""
+
+    def __init__(self, stack: ReplicaStack, task: int, steps: int, pools: "Sequence[Pool | None]") -> None:
+        self.steps = steps
+        keys = list(range(len(stack.seeds))) if any(pools) else list(stack.seeds)
+        first = {key: keys.index(key) for key in keys}
+        self._each = [
+            Batches(
+                pools[replica] or [(task, stack.data.sequences[replica][task].train)],
+                stack.seeds[replica],
+                task,
+                stack.setting.batch,
+                shared_equally=stack.setting.outputs.scenario.task_known,
+            )
+            for replica in first.values()
+        ]
+        places = {key: place for place, key in enumerate(first)}
+        self._rows = torch.tensor([places[key] for key in keys])
+        self._next = self._draw()
+
+    def take(self, chunk: int) -> Samples:
+        """The samples of a chunk; they are taken in order."""
+        if chunk:
+            self._next = self._draw()
+        return self._next
+
+    def _draw(self) -> Samples:
+        found = _stacked(in_threads(lambda batches: batches.take(self.steps), self._each))
+        if len(self._each) == len(self._rows):
+            return found
+        return Samples(found.indices[self._rows], found.task)  # of the task's own data, so the task is one number
+
+
+class Prefetch:
+    """The batches of the next task, drawn while a GPU trains this one: it has little use for the cores."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._ready: dict[tuple[ReplicaStack, int], Future[_Order]] = {}
+
+    def begin(self, stacks: Sequence[ReplicaStack], task: int, steps: int) -> None:
+        """Have the tasks' own data drawn; should a part add others when the time comes, it was for nothing."""
+        for stack in stacks:
+            if _idle_cores(stack) and not _pool(stack, 0):
+                steps_at_once = min(steps, STEPS_AT_ONCE)
+                nothing = [None] * len(stack.seeds)
+                self._ready[stack, task] = self._thread.submit(_Order, stack, task, steps_at_once, nothing)
+
+    def take(self, stack: ReplicaStack) -> _Order | None:
+        ready = self._ready.pop((stack, stack.task), None)
+        return ready.result() if ready else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+
+def _idle_cores(stack: ReplicaStack) -> bool:
+    return stack.device.type == "cuda"
+
+
+def _pool(stack: ReplicaStack, replica: int) -> Pool | None:
+    """The data of the current task that a part names; None: the task's own."""
+    tasks, memory = stack.data.sequences[replica], _memory(stack, replica)
+    pools = (part.data(tasks, stack.task, memory[part.name]) for part in stack.methods[replica].parts)
+    return next((pool for pool in pools if pool is not None), None)
+
+
+def _memory(stack: ReplicaStack, replica: int) -> Mapping[str, Any]:
+    memory: Mapping[str, Any] = tree_map(lambda leaf: leaf[replica], stack.memory)
+    return memory
+
+
+def _column(table: Tensor, step: int | Tensor) -> Tensor:
+    return table[:, step] if isinstance(step, int) else table.index_select(1, step.view(1)).squeeze(1)
+
+
+def _stacked(samples: Sequence[Any]) -> Samples:
+    """Replicas × steps × batch; a task that is the same for all samples stays one number."""
+    index = torch.stack([s.indices for s in samples])
+    if all(s.task.dim() == 0 for s in samples):
+        return Samples(index, samples[0].task)
+    return Samples(index, torch.stack([s.task.expand_as(s.indices) for s in samples]))
+
+
+def _to_device(samples: Samples, device: torch.device) -> Samples:
+    return Samples(*(each.to(device) for each in samples))

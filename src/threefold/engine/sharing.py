@@ -1,0 +1,203 @@
+"""What several runs may share, so that it is trained once: for the methods that threefold ships, and no others.
+
+Two rules pay for themselves (docs/performance.md). DGR's generator learns from inputs and from what it dreamt, never
+from the classifier, so all DGR cells of a table have the same one for each seed. And what ER does at test time does not
+change its training: networks that differ in that alone are trained once and evaluated in each way.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from threefold.engine.device_data import DeviceData
+from threefold.engine.stack import ReplicaStack, code
+from threefold.engine.training import Training
+from threefold.methods import DGR, ER, DGRDistill, ICaRL, Method, Offline, Part
+from threefold.methods.learner import Memory, Params, Setting
+from threefold.protocols import Protocol
+from threefold.scenarios import Outputs, Scenario
+
+GENERATIVE = (DGR, DGRDistill)
+OTHER_DATA = (Offline, ICaRL)  # what a generator beside them learns from is not the task's own data
+
+
+def trained_as(method: Method) -> Method:
+    """The method that trains the same networks, without what counts at test time only."""
+    return Method(*(part for each in method.parts if (part := _part_trained_as(each)) is not None))
+
+
+def _part_trained_as(part: Part) -> Part | None:
+    if type(part) is not ER:
+        return part
+    return None if part.use == "execution" else part.model_copy(update={"use": "both"})
+
+
+def generator_of(method: Method) -> str | None:
+    """The part whose generator is the same in every method that has one, for the same seed; None if there is none."""
+    parts = [part for part in method.parts if type(part) in GENERATIVE]
+    ours = all(type(part).__module__.startswith("threefold.") and type(part) not in OTHER_DATA for part in method.parts)
+    return parts[0].name if parts and ours else None
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Runs that are one stack: replica i has `methods[i]`, `seeds[i]` and `lr[i]`; methods differ in numbers at most."""
+
+    scenario: Scenario
+    methods: Sequence[Method]
+    seeds: Sequence[int]
+    lr: Sequence[float]
+
+    def networks(self) -> "list[Network]":
+        return self._each(self.methods)
+
+    def trained(self) -> "list[Network]":
+        """The networks that stand for its own: some may be equal. Where they would not be of one code, its own."""
+        methods = [trained_as(method) for method in self.methods]
+        same = all(code(method) == code(methods[0]) for method in methods)
+        return self._each(methods if same else self.methods)
+
+    def _each(self, methods: Sequence[Method]) -> "list[Network]":
+        each = zip(methods, self.seeds, self.lr, strict=True)
+        return [Network(method, self.scenario, seed, lr) for method, seed, lr in each]
+
+    def shares(self) -> Hashable:
+        """Equal for stacks that have something to share, if they are trained in the same way on the same data."""
+        networks = list(dict.fromkeys(self.trained()))
+        if all(generator_of(network.method) for network in networks):
+            return GENERATIVE, tuple((network.seed, network.lr) for network in networks)
+        return self.trained_by(), frozenset((network.seed, network.lr) for network in networks)
+
+    def trained_by(self) -> Hashable:
+        """Equal for those that one stack can train."""
+        method = self.trained()[0].method
+        return self.scenario, tuple((part, repr(fields)) for part, fields in code(method))
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a network depends on."""
+
+    method: Method = field(compare=False)
+    scenario: Scenario
+    seed: int
+    lr: float
+    parts: tuple[Hashable, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        told = tuple((type(part), part.model_dump_json()) for part in self.method.parts)
+        object.__setattr__(self, "parts", told)
+
+
+@dataclass
+class Evaluated:
+    """The networks of some runs as they are evaluated: trained for them alone, or for others too."""
+
+    stack: ReplicaStack
+    source: ReplicaStack | None  # the stack that is trained, if it is another
+    which: Tensor  # its replicas
+
+    def consolidate(self) -> None:
+        """A task is finished, and so is what is trained."""
+        if self.source is not None:
+            self.stack.take_over(self.source, self.which)
+            self.stack.consolidate(besides=self.source.memory.keys())
+
+    def own_memory(self) -> dict[str, Memory]:
+        """What is remembered for evaluating alone."""
+        source = self.stack if self.source is None else self.source
+        return {name: memory for name, memory in self.stack.memory.items() if name not in source.memory}
+
+
+class Stacks:
+    """All stacks of a cohort: those that are trained, and for each of `asked` the networks to be evaluated."""
+
+    def __init__(self, protocol: Protocol, asked: Sequence[Replicas], training: Training) -> None:
+        self.protocol, self.training = protocol, training
+        self.device = torch.device(training.device)
+        self._generators: dict[Hashable, dict[str, Params]] = {}
+        self.trained: list[ReplicaStack] = []
+        groups: dict[Hashable, list[int]] = {}
+        for number, each in enumerate(asked):
+            groups.setdefault(each.trained_by(), []).append(number)
+        found: dict[int, Evaluated] = {}
+        for group in groups.values():
+            found |= self._trained_once({number: asked[number] for number in group})
+        self.evaluated = [found[number] for number in range(len(asked))]
+
+    def _trained_once(self, asked: dict[int, Replicas]) -> dict[int, Evaluated]:
+        """One stack for runs that it can train; where there is nothing to share, it has their own methods."""
+        own = {number: each.networks() for number, each in asked.items()}
+        trained = {number: each.trained() for number, each in asked.items()}
+        every = list(dict.fromkeys(network for each in trained.values() for network in each))
+        if len(asked) == 1 and sum(map(len, trained.values())) == len(every):
+            trained, (every,) = own, own.values()
+        stack = self._stack(every, self._generators_for(every))
+        self.trained.append(stack)
+        self._lend(stack, every)
+        places = {network: place for place, network in enumerate(every)}
+        found = {}
+        for number in asked:
+            which = torch.tensor([places[network] for network in self._rows(trained[number])], device=self.device)
+            alone = own[number] == every
+            found[number] = Evaluated(stack if alone else self._stack(own[number]), None if alone else stack, which)
+        return found
+
+    def _rows(self, networks: "list[Network]") -> "list[Network]":
+        """The networks of a stack, row by row. On a CPU a single one is two equal ones: products and sums of a stack of
+        one are rounded in another order, and a run should not depend on what it is trained with."""
+        return networks * 2 if len(networks) == 1 and self.device.type == "cpu" else networks
+
+    def _generators_for(self, networks: Sequence[Network]) -> dict[str, Params]:
+        """The generators that another stack trains already."""
+        return self._generators.get(_draws(networks), {}) if _generative(networks) else {}
+
+    def _lend(self, stack: ReplicaStack, networks: Sequence[Network]) -> None:
+        if part := _generative(networks):
+            generator = {name: stack.params[name] for name in stack.beside[part]}
+            self._generators.setdefault(_draws(networks), generator)
+
+    def _stack(self, networks: list[Network], lent: dict[str, Params] | None = None) -> ReplicaStack:
+        """A stack of these networks: to be trained with what is lent to it, or (None) to be evaluated only."""
+        networks = self._rows(networks)
+        protocol, training, first = self.protocol, self.training, networks[0]
+        outputs = Outputs(first.scenario, protocol.tasks, protocol.classes_per_task)
+        methods, seeds, lr = [n.method for n in networks], [n.seed for n in networks], [n.lr for n in networks]
+        data = DeviceData(protocol, outputs, seeds, training.batch, self.device)
+        inputs = data.train_x.shape[1]
+        setting = Setting(outputs, inputs, training.hidden, training.batch, protocol.data.in_unit_interval)
+        return ReplicaStack(methods, seeds, setting, data, None if lent is None else lr, lent)
+
+    def begin_task(self, task: int) -> None:
+        for stack in self.trained:
+            stack.begin_task(task)
+
+    def consolidate(self) -> None:
+        for stack in self.trained:
+            stack.consolidate()
+        for each in self.evaluated:
+            each.consolidate()
+
+    def state(self) -> dict[str, Any]:
+        own = [each.own_memory() for each in self.evaluated]
+        return {"trained": [stack.state() for stack in self.trained], "evaluated": own}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for stack, saved in zip(self.trained, state["trained"], strict=True):
+            stack.restore(saved)
+        for each, memory in zip(self.evaluated, state["evaluated"], strict=True):
+            each.stack.memory |= memory
+
+
+def _generative(networks: Sequence[Network]) -> str | None:
+    """The part that trains the generator, where all networks have one that can be shared."""
+    parts = [generator_of(network.method) for network in networks]
+    return parts[0] if all(parts) else None
+
+
+def _draws(networks: Sequence[Network]) -> Hashable:
+    """What a generator's training depends on, replica by replica."""
+    return tuple((network.seed, network.lr) for network in networks)

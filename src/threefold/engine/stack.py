@@ -1,0 +1,264 @@
+"""The stack: every parameter has a leading replica axis, and one step trains all replicas."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import vmap
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+
+from threefold.engine import hook_checks
+from threefold.engine.device_data import DeviceData
+from threefold.engine.malloc import keep_freed_memory
+from threefold.engine.optimizer import Adam
+from threefold.engine.threads import in_threads
+from threefold.methods import Method, Part
+from threefold.methods.learner import Batch, Learner, Memory, Now, Params, Setting
+from threefold.methods.losses import only_active
+from threefold.nets import MLP, initial_params
+from threefold.randomness import generator
+
+PIECE = 1 << 27  # inputs gathered at once outside training, on a GPU: half a gigabyte
+SAMPLES = 128  # samples of each replica gathered at once on a CPU, however many replicas: sums are rounded by pieces
+
+Numbers = list[dict[str, Tensor]]
+
+
+def stacked(trees: Sequence[Any]) -> Any:
+    """Trees of tensors, one for each replica, as one tree with a leading replica axis."""
+    return tree_map(lambda *leaves: torch.stack(leaves), *trees)
+
+
+def padded(rows: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Index sets of different sizes as one tensor, and which of its entries are real.
+
+    On a CPU in whole pieces: the shapes of products, and with them their rounding, do not depend on the longest then.
+    """
+    sizes = torch.tensor([len(row) for row in rows])
+    indices = pad_sequence(list(rows), batch_first=True)
+    if device.type == "cpu":
+        indices = pad(indices, (0, -indices.shape[1] % SAMPLES))
+    return indices.to(device), (torch.arange(indices.shape[1]) < sizes.unsqueeze(1)).to(device)
+
+
+def in_place(old: Any, new: Any) -> Any:
+    """The new values, in the old tensors if they fit: a captured graph knows tensors by their addresses."""
+    before, after = tree_flatten(old), tree_flatten(new)
+    fits = before[1] == after[1] and all(
+        a.shape == b.shape and a.dtype == b.dtype for a, b in zip(before[0], after[0], strict=True)
+    )
+    if not fits:
+        return new
+    for mine, value in zip(before[0], after[0], strict=True):
+        mine.copy_(value)
+    return old
+
+
+def code(method: Method) -> list[tuple[type[Part], dict[str, Any]]]:
+    """What must be the same for all replicas of a stack: everything but numbers."""
+    return [(type(part), part.model_dump(exclude=set(part.per_replica()))) for part in method.parts]
+
+
+class ReplicaStack:
+    """The networks, optimiser and memories of all replicas: what hooks call a `Stack`."""
+
+    def __init__(
+        self,
+        methods: Sequence[Method],
+        seeds: Sequence[int],
+        setting: Setting,
+        data: DeviceData,
+        lr: Sequence[float] | None,
+        lent: Mapping[str, Params] | None = None,
+    ) -> None:
+        """`lr`: None for networks that are evaluated and never trained; `lent`: networks that another stack trains."""
+        if data.device.type == "cpu":
+            keep_freed_memory()
+        if any(code(method) != code(methods[0]) for method in methods):
+            raise ValueError("the methods of a stack may differ in numbers only")
+        self.seeds, self.setting, self.data, self.device = seeds, setting, data, data.device
+        self.methods = methods  # each replica's own, its hyperparameters plain numbers
+        self.template = methods[0].parts  # what is the same for all replicas
+        self.numbers = self._numbers_that_differ()
+        self.parts = self.bind(self.numbers)  # with a tensor for each number, one value for each replica
+        self.networks, self.beside = self._networks()
+        lent = lent or {}
+        initial = self._initial({name: net for name, net in self.networks.items() if name not in lent})
+        self.own = self._for_replicas(initial)  # what this stack trains
+        self.params = self.own | dict(lent)
+        self.memory = self._first_memory(initial)
+        self.optimizer = Adam(tree_leaves(self.own), lr) if lr is not None else None
+        self.loss = torch.zeros(len(seeds), device=self.device)
+        self.now = Now(*[torch.empty(0)] * len(Now._fields))
+        self.begin_task(0)
+
+    def _numbers_that_differ(self) -> Numbers:
+        """By part, the hyperparameters that may differ: a number for each replica."""
+
+        def each(place: int, name: str) -> Tensor:
+            return torch.tensor([getattr(method.parts[place], name) for method in self.methods], device=self.device)
+
+        return [{name: each(place, name) for name in part.per_replica()} for place, part in enumerate(self.template)]
+
+    def bind(self, numbers: Sequence[Mapping[str, Tensor]]) -> list[Part]:
+        """The parts with these values for the numbers that may differ."""
+        return [part.model_copy(update=n) for part, n in zip(self.template, numbers, strict=True)]
+
+    def _networks(self) -> tuple[dict[str, nn.Module], dict[str, set[str]]]:
+        """All networks by name, and for each part the names of those that it has beside the classifier."""
+        setting = self.setting
+        with torch.device("meta"):  # modules say how to compute; the parameters are the stack's
+            nets: dict[str, nn.Module] = {"classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units)}
+            named = {part.name: hook_checks.networks(part, part.networks(setting)) for part in self.template}
+        for networks in named.values():
+            nets |= dict(sorted(networks.items()))  # a checkpoint knows the optimiser's tensors by their places
+        return nets, {part: networks.keys() - {"classifier"} for part, networks in named.items()}
+
+    def _initial(self, nets: Mapping[str, nn.Module]) -> dict[int, dict[str, Params]]:
+        """The parameters that networks begin with, by seed: replicas may share one."""
+
+        def of_seed(seed: int) -> dict[str, Params]:
+            return {name: initial_params(net, generator(seed, f"weights of {name}")) for name, net in nets.items()}
+
+        different = list(dict.fromkeys(self.seeds))
+        return dict(zip(different, in_threads(of_seed, different), strict=True))
+
+    def _for_replicas(self, initial: Mapping[int, dict[str, Params]]) -> dict[str, Params]:
+        """The parameters of each replica's seed, as one stack."""
+        places = {seed: place for place, seed in enumerate(initial)}
+        rows = torch.tensor([places[seed] for seed in self.seeds], device=self.device)
+        drawn = self._to_device(stacked(list(initial.values())))
+        replicated: dict[str, Params] = tree_map(lambda leaf: leaf[rows], drawn)
+        return replicated
+
+    def _first_memory(self, initial: Mapping[int, dict[str, Params]]) -> dict[str, Memory]:
+        """What the parts remember before the first task."""
+        memories = [
+            {
+                part.name: hook_checks.memory(
+                    "start", part, part.start(self.setting, seed, initial[seed]["classifier"])
+                )
+                for part in method.parts
+            }
+            for method, seed in zip(self.methods, self.seeds, strict=True)
+        ]
+        memory: dict[str, Memory] = self._to_device(stacked(memories))
+        return memory
+
+    def _to_device(self, tree: Any) -> Any:
+        return tree_map(lambda leaf: leaf.to(self.device), tree)
+
+    @property
+    def weights(self) -> int:
+        """How many weights a step moves."""
+        return sum(leaf.numel() for leaf in tree_leaves(self.own))
+
+    def lent(self, part: Part) -> bool:
+        """Does another stack train the networks that this part has beside the classifier?"""
+        return not self.beside[part.name] <= self.own.keys()
+
+    def begin_task(self, task: int) -> None:
+        """Training stands at this task now."""
+        self.task = task
+        outputs = self.setting.outputs
+        now = Now.at(task, outputs.table(task + 1), outputs.table(task))
+        self.now = in_place(self.now, self._to_device(now))
+
+    # outside training
+
+    def map(self, function: Callable[..., Any], *args: Any) -> Any:
+        """`function(learner, *args)` for every replica; arguments carry the replica axis first."""
+
+        def one(params: dict[str, Params], memory: dict[str, Memory], numbers: Numbers, args: tuple[Any, ...]) -> Any:
+            outputs = self.setting.outputs
+            learner = Learner(self.networks, outputs, self.bind(numbers), params, memory, self.now)
+            return function(learner, *args)
+
+        return vmap(one)(self.params, self.memory, self.numbers, args)
+
+    def predict(self, x: Tensor, task: Tensor, active: Tensor) -> Tensor:
+        """The winning output unit for each sample of `task`, among the active ones."""
+
+        def one(learner: Learner, x: Tensor) -> Tensor:
+            scores = (part.scores(learner, x, task) for part in learner.parts)
+            best = next((s for s in scores if s is not None), None)
+            return only_active(learner.logits(x, task) if best is None else best, active).argmax(-1)
+
+        chosen: Tensor = self.map(one, x)
+        return chosen
+
+    def pieces(self, samples: int) -> Iterator[slice]:
+        """Slices of `samples` that are small enough to gather for all replicas at once."""
+        on_gpu = max(1, PIECE // (len(self.seeds) * self.setting.inputs))
+        size = SAMPLES if self.device.type == "cpu" else on_gpu
+        return (slice(start, start + size) for start in range(0, samples, size))
+
+    def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor]]:
+        """The current task's training data (or the `chosen` indices) in pieces, with weights: see `Stack`."""
+        indices, real = padded(chosen or self.own_samples(), self.device)
+        weights = real / real.sum(1, keepdim=True)
+        task = torch.tensor(self.task, device=self.device)
+        for piece in self.pieces(indices.shape[1]):
+            yield self.fetch(indices[:, piece], task), weights[:, piece]
+
+    def own_samples(self, label: int | None = None) -> list[Tensor]:
+        tasks = [tasks[self.task] for tasks in self.data.sequences]
+        if label is None:
+            return [task.train for task in tasks]
+        labels = self.data.train_y.cpu()
+        return [task.train[labels[task.train] == task.classes[label]] for task in tasks]
+
+    def fetch(self, indices: Tensor, task: Tensor) -> Batch:
+        return self.data.train(indices, task)
+
+    def consolidate(self, besides: Collection[str] = ()) -> None:
+        """A task is finished: every part takes it into its memory, besides those that have done so already."""
+        live = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((self.params, self.memory))}
+
+        def apart(leaf: Tensor) -> Tensor:
+            """A memory changes neither with parameters nor with an earlier memory; and it is in one piece."""
+            alive = leaf.untyped_storage().data_ptr() in live
+            return leaf.clone(memory_format=torch.contiguous_format) if alive else leaf.contiguous()
+
+        for part in self.parts:
+            if part.name not in besides:
+                memory = self.memory[part.name]
+                fresh = hook_checks.memory("consolidate", part, part.consolidate(self, memory, self.task))
+                changed = {name: tree_map(apart, v) for name, v in fresh.items() if v is not memory.get(name)}
+                changed = {name: in_place(memory[name], v) if name in memory else v for name, v in changed.items()}
+                self.memory[part.name] = {name: changed.get(name, value) for name, value in fresh.items()}
+
+    def kept(self) -> dict[str, Tensor]:
+        """What the parts want kept of the task just finished."""
+        each = [hook_checks.memory("keep", part, part.keep(self, self.memory[part.name])) for part in self.parts]
+        return {name: value.cpu().clone() for some in each for name, value in some.items()}
+
+    def finite(self) -> Tensor:
+        """Which replicas hold finite numbers only."""
+        rows = [leaf.flatten(1).isfinite().all(1) for leaf in tree_leaves(self.params)]
+        return torch.stack([*rows, self.loss.isfinite()]).all(0)
+
+    def take_over(self, other: "ReplicaStack", which: Tensor) -> None:
+        """Stand where another stack stands: each replica takes the networks and memories of one of its replicas."""
+        self.begin_task(other.task)
+        for net, params in self.params.items():
+            for name, mine in params.items():
+                torch.index_select(other.params[net][name], 0, which, out=mine)
+        self.memory |= {name: tree_map(lambda leaf: leaf[which], memory) for name, memory in other.memory.items()}
+        self.loss = other.loss[which]
+
+    # checkpoints
+
+    def state(self) -> dict[str, Any]:
+        assert self.optimizer is not None
+        return {"params": self.own, "memory": self.memory, "optimizer": self.optimizer.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for mine, saved in zip(tree_leaves(self.own), tree_leaves(state["params"]), strict=True):
+            mine.copy_(saved)
+        self.memory = self._to_device(state["memory"])
+        assert self.optimizer is not None
+        self.optimizer.restore(state["optimizer"])

@@ -1,0 +1,207 @@
+"""One training step of a stack: the gradients of all replicas, and what follows them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+from torch.utils._pytree import tree_leaves
+
+from threefold.engine import hook_checks
+from threefold.engine.compile import CompiledFunction
+from threefold.engine.device_data import Tables
+from threefold.engine.optimizer import Beside, Pull
+from threefold.engine.stack import Numbers, ReplicaStack
+from threefold.methods import Part
+from threefold.methods.learner import Batch, Learner, Memory, Now, Params, PathIntegral, Quadratic, Step, copied
+from threefold.methods.method import objective
+
+
+class StepInput(NamedTuple):
+    """What a step works on: of all replicas, or, mapped over them, of one."""
+
+    params: dict[str, Params]  # what is lent by another stack may be a step ahead or behind, so it is left out
+    memory: dict[str, Memory]
+    numbers: Numbers
+    batch: Batch
+    drawn: dict[str, Any]
+    now: Now
+    tables: Tables
+
+
+REPLICA_AXES: Any = StepInput(0, 0, 0, 0, 0, None, 0)  # type: ignore[arg-type]  # `now` is the same for all
+
+
+@dataclass
+class StepPlan:
+    """What the hooks of a step do, by the places of their parts. A step does that and no more."""
+
+    quadratic: set[int] = field(default_factory=set)  # the penalty is quadratic
+    adjusts: set[int] = field(default_factory=set)  # the gradient is adjusted
+    paths: dict[int, str] = field(default_factory=dict)  # a path integral is added up, in this entry of the memory
+    writes: set[int] = field(default_factory=set)  # the memory is written
+
+    @property
+    def left_to_optimizer(self) -> set[int]:
+        """Parts whose penalty the optimiser adds. A gradient that is adjusted must be whole before that."""
+        return set() if self.adjusts else self.quadratic
+
+
+class TrainingStep:
+    """The step that trains a stack."""
+
+    def __init__(self, stack: ReplicaStack) -> None:
+        self.stack = stack
+        self.plan: StepPlan | None = None  # None: to be found out at the next step
+        self.compiled: CompiledFunction | None = None  # gives the gradients quicker
+        self._read: dict[str, set[str]] = {part.name: set() for part in stack.template}
+
+    def take(self, batch: Batch, drawn: dict[str, Batch | Tensor]) -> None:
+        """Train every replica on its batch. No host synchronisation, no shape that depends on values."""
+        stack = self.stack
+        assert stack.optimizer is not None
+        given = StepInput(stack.own, stack.memory, stack.numbers, batch, drawn, stack.now, stack.data.tables)
+        plan = self.plan = self.plan or self._find_out(given)
+        grads, stack.loss = self.compiled(self.gradients, given) if self.compiled else self.gradients(given)
+        classifier = stack.own["classifier"]
+        before = copied(classifier) if plan.writes else {}
+        whole = stack.optimizer.step(tree_leaves(grads), self._beside(plan, given), whole=bool(plan.writes))
+        if plan.writes:
+            self._write(plan, given, Step(batch, before, dict(zip(classifier, whole, strict=False))))
+        stack.now.step.add_(1)
+
+    def _find_out(self, given: StepInput) -> StepPlan:
+        """Call the hooks that may do one thing or another, and note what each does; their values are not used."""
+        plan = StepPlan()
+
+        def one(given: StepInput) -> Tensor:
+            learner = self._learner(given)
+            step = Step(given.batch, learner.params, learner.params)
+            for place, part in enumerate(learner.parts):
+                if isinstance(part.penalty(learner), Quadratic):
+                    plan.quadratic.add(place)
+                if part.adjust(learner, learner.params) is not None:
+                    plan.adjusts.add(place)
+                done = part.after_step(learner, step)
+                if isinstance(done, PathIntegral):
+                    plan.paths[place] = done.entry
+                elif done is not None:
+                    plan.writes.add(place)
+            return given.batch.y
+
+        _for_replicas(one, given)
+        return plan
+
+    def _learner(self, given: StepInput, parts: list[Part] | None = None) -> Learner:
+        """One network, as its hooks see it; what they read of the memory is noted."""
+        stack = self.stack
+        return Learner(
+            stack.networks,
+            stack.setting.outputs,
+            parts or stack.bind(given.numbers),
+            given.params,
+            {name: _Noted(memory, self._read[name]) for name, memory in given.memory.items()},
+            given.now,
+            given.drawn,
+            stack.data.sampler(given.tables),
+        )
+
+    def gradients(self, given: StepInput) -> Any:
+        """Every replica's gradient, and the loss without the penalties that are left to the optimiser."""
+        return _for_replicas(self._gradients, given)
+
+    def _gradients(self, given: StepInput) -> tuple[dict[str, Params], Tensor]:
+        """One network's gradient: current data, replayed data, penalties; then whatever adjusts it."""
+        plan = self.plan
+        assert plan is not None
+        learner, batch = self._learner(given), given.batch
+        parts = list(learner.parts)
+        replays = [part.replay(learner, batch) for part in parts]
+        penalties = [part for place, part in enumerate(parts) if place not in plan.left_to_optimizer]
+        sides = {part.name for part in parts if not self.stack.lent(part)}
+
+        def loss(params: dict[str, Params]) -> Tensor:
+            return objective(self._learner(given._replace(params=params), parts), batch, replays, penalties, sides)
+
+        grads, value = grad_and_value(loss)(given.params)
+        for place in sorted(plan.adjusts):
+            adjusted = parts[place].adjust(learner, grads["classifier"])
+            grads = grads | {"classifier": hook_checks.gradient(parts[place], adjusted, learner.params)}
+        return grads, value
+
+    def _beside(self, plan: StepPlan, given: StepInput) -> list[Beside]:
+        """What else the optimiser does to each parameter; the classifier's come first."""
+        stack, params = self.stack, given.params["classifier"]
+        assert stack.optimizer is not None
+        quadratics = [self._quadratic(place, given) for place in sorted(plan.left_to_optimizer)]
+        paths = []
+        for place, entry in plan.paths.items():
+            part = stack.template[place]
+            paths.append(hook_checks.path(part, stack.memory[part.name].get(entry), params))
+        beside = []
+        for name, param in params.items():
+            shape = (-1, *[1] * (param.dim() - 1))
+            pulls = [Pull(strength.view(shape), anchor[name], its[name]) for strength, anchor, its in quadratics]  # type: ignore[union-attr]
+            beside.append(Beside(pulls, [path[name] for path in paths]))
+        return beside + [Beside()] * (len(stack.optimizer.params) - len(beside))
+
+    def _quadratic(self, place: int, given: StepInput) -> Quadratic:
+        """A part's quadratic penalty, which it gives for one network, of all of them."""
+
+        def one(given: StepInput) -> tuple[Any, ...]:
+            learner = self._learner(given)
+            part = learner.parts[place]
+            return tuple(hook_checks.quadratic(part, part.penalty(learner), learner.params))
+
+        return Quadratic(*_for_replicas(one, given))
+
+    def _write(self, plan: StepPlan, given: StepInput, step: Step) -> None:
+        """What the hooks after the step write into the memory."""
+
+        def one(given: StepInput, step: Step) -> dict[int, Any]:
+            learner = self._learner(given)
+            parts = {place: learner.parts[place] for place in sorted(plan.writes)}
+            return {
+                n: hook_checks.memory("after_step", part, part.after_step(learner, step)) for n, part in parts.items()
+            }
+
+        for place, written in vmap(one, in_dims=(REPLICA_AXES, 0))(given, step).items():
+            part = self.stack.template[place]
+            for entry, value in written.items():
+                hook_checks.write(part, entry, self.stack.memory[part.name].get(entry), value)
+
+    def addresses(self) -> object:
+        """Where everything lies that a step reads or writes, what it draws aside: a captured step is good for these."""
+        stack = self.stack
+        entries = {name: sorted(memory) for name, memory in stack.memory.items()}
+        read = [stack.memory[name][entry] for name in entries for entry in entries[name] if entry in self._read[name]]
+        return entries, [leaf.data_ptr() for leaf in tree_leaves((stack.params, read, stack.now, stack.numbers))]
+
+
+def _for_replicas(function: Callable[[StepInput], Any], given: StepInput) -> Any:
+    return vmap(function, in_dims=(REPLICA_AXES,))(given)
+
+
+class _Noted(Mapping[str, Any]):
+    """A part's memory that notes which of its entries are read: the others may change their shape between tasks."""
+
+    def __init__(self, memory: Memory, read: set[str]) -> None:
+        self._memory, self._read = memory, read
+
+    def __getitem__(self, entry: str) -> Any:
+        value = self._memory[entry]
+        self._read.add(entry)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._memory)
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    def __contains__(self, entry: object) -> bool:
+        return entry in self._memory
+
+    def __or__(self, other: Mapping[str, Any]) -> Memory:
+        return {**self, **other}

@@ -1,0 +1,98 @@
+"""How the steps of a task are taken: one by one, or replayed as a CUDA graph. The step itself is the same code."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Protocol
+
+import torch
+
+from threefold.engine.compile import CompiledFunction
+from threefold.engine.sampling import Sampler
+from threefold.engine.stack import ReplicaStack
+from threefold.engine.step import TrainingStep
+
+WORTH_COMPILING = 10**12  # weights still to be moved, from which on compiling pays: it takes ten seconds and more
+WARM_UP = 3  # steps taken one by one before a capture: libraries set themselves up at their first call
+
+
+class StepRunner(Protocol):
+    wait_for_device: Callable[[], None]  # until nobody else uses the device: called before a capture
+
+    def begin_task(self, sampler: Sampler, ahead: int) -> None:
+        """A task begins: this is what its steps work on, and so many are still to be taken, of later tasks too."""
+
+    def take(self, step: int) -> None:
+        """Take this step (counted from 0, in order)."""
+
+
+def runner_for(stack: ReplicaStack, one_of_several: bool = False) -> StepRunner:
+    """The quickest way to take steps on the stack's device; `one_of_several`: other stacks step at the same time."""
+    if stack.device.type != "cuda":
+        return Eager(stack)
+    return Captured(stack, torch.cuda.Stream(stack.device) if one_of_several else None)  # type: ignore[no-untyped-call]
+
+
+class Eager:
+    """Every step is launched operation by operation."""
+
+    def __init__(self, stack: ReplicaStack) -> None:
+        self.step = TrainingStep(stack)
+        self.wait_for_device: Callable[[], None] = lambda: None
+
+    def begin_task(self, sampler: Sampler, ahead: int) -> None:
+        self.sampler, self.step.plan = sampler, None
+
+    def take(self, step: int) -> None:
+        self.sampler.prepare(step)
+        self.step.take(*self.sampler.at(step))
+
+
+class Captured:
+    """A step is captured once and replayed: on a GPU the launches would take longer than the work.
+
+    A graph works on tensors by their addresses, so it serves for as long as parameters, samples and what steps read of
+    the memory stay in place: for all tasks but the first, as a rule. Where much is ahead, the gradient in it is
+    compiled as well. The step's number is counted on the device. On a `stream` of its own it runs beside the graphs of
+    other stacks: small networks leave some of a GPU idle.
+    """
+
+    def __init__(
+        self, stack: ReplicaStack, stream: "torch.cuda.Stream | None" = None, worth: int | None = None
+    ) -> None:
+        """`worth`: weights to be moved from which on the gradient is compiled, if not the usual number."""
+        self.step, self.stream, self.worth = TrainingStep(stack), stream, WORTH_COMPILING if worth is None else worth
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.sampler: Sampler | None = None
+        self.captured_for: object = None
+        self.wait_for_device: Callable[[], None] = lambda: None
+
+    def begin_task(self, sampler: Sampler, ahead: int) -> None:
+        stack = self.step.stack
+        compiles = stack.task > 0 and ahead * stack.weights >= self.worth  # a first task's step is often another one
+        fits = self.graph is not None and self.captured_for == (compiles, self.step.addresses())
+        if not (fits and self.sampler and self.sampler.replaced_by(sampler)):
+            self.graph, self.sampler, self.step.plan = None, sampler, None
+            self.step.compiled = CompiledFunction() if compiles else None
+        stack.now.step.zero_()
+        if self.stream:
+            self.stream.wait_stream(torch.cuda.current_stream(stack.device))
+
+    def take(self, step: int) -> None:
+        assert self.sampler is not None
+        with torch.cuda.stream(self.stream) if self.stream else nullcontext():
+            self.sampler.prepare(step)
+            if self.graph is None and step >= WARM_UP:
+                self._capture()
+            if self.graph is None:
+                self.step.take(*self.sampler.at(self.step.stack.now.step))
+            else:
+                self.graph.replay()
+
+    def _capture(self) -> None:
+        assert self.sampler is not None
+        graph = torch.cuda.CUDAGraph()
+        self.wait_for_device()
+        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+            self.step.take(*self.sampler.at(self.step.stack.now.step))
+        self.graph = graph
+        self.captured_for = (self.step.compiled is not None, self.step.addresses())

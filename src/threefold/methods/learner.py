@@ -1,0 +1,227 @@
+"""What the hooks of a method work with: one network in training, and what reaches it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from threefold.scenarios import Outputs
+
+if TYPE_CHECKING:
+    from threefold.methods.part import Part
+
+Params = dict[str, Tensor]
+Memory = dict[str, Any]  # a tree of tensors
+
+
+def copied(params: Params) -> Params:
+    """What is remembered must not change with the weights."""
+    return {name: p.clone() for name, p in params.items()}
+
+
+class Batch(NamedTuple):
+    """Samples that reach a step."""
+
+    x: Tensor  # (samples, inputs)
+    y: Tensor  # (samples,) target units
+    task: Tensor  # (samples,) the task each belongs to
+    indices: Tensor  # (samples,) their places in the training data
+
+
+class Replay(NamedTuple):
+    """Replayed samples: `y` is a unit for each (hard targets) or a probability for each unit (soft targets)."""
+
+    x: Tensor
+    y: Tensor
+    task: Tensor
+
+
+class Now(NamedTuple):
+    """Where training stands. Rows of the masks are tasks, columns output units."""
+
+    seen: Tensor  # how many tasks have been seen, the current one included (the paper's K)
+    active: Tensor  # units active for data of each task
+    taught: Tensor  # units that were active before the current task: those that targets are defined over
+    step: Tensor  # of the current task, counted from 0
+    shares: Tensor  # the weights of current and of replayed data: 1/K and 1 − 1/K (section 4.2)
+
+    @classmethod
+    def at(cls, task: int, active: Tensor, taught: Tensor) -> "Now":
+        """When this task is trained."""
+        share = 1 / (task + 1)
+        return cls(torch.tensor(float(task + 1)), active, taught, torch.tensor(0), torch.tensor([share, 1 - share]))
+
+
+class Samples(NamedTuple):
+    """Training samples for each step, steps × batch: a step finds each row as a `Batch` in `learner.drawn`."""
+
+    indices: Tensor
+    task: Tensor
+
+
+class Noise(NamedTuple):
+    """Asks for standard normal numbers of this shape at every step."""
+
+    shape: tuple[int, ...]
+
+
+class Uniform(NamedTuple):
+    """Asks for numbers between 0 and 1 of this shape at every step."""
+
+    shape: tuple[int, ...]
+
+
+Draws = dict[str, Samples | Noise | Uniform]
+
+
+class Quadratic(NamedTuple):
+    """A quadratic penalty, ½ · strength · Σ_i precision_i (θ_i − anchor_i)²."""
+
+    strength: float | Tensor
+    anchor: Params
+    precision: Params
+
+    def value(self, params: Params) -> Tensor:
+        return 0.5 * self.strength * quadratic(params, self.anchor, self.precision)
+
+
+def quadratic(params: Params, anchor: Params, precision: Params) -> Tensor:
+    """Σ_i precision_i (θ_i − anchor_i)²."""
+    return torch.stack([(precision[n] * (p - anchor[n]) ** 2).sum() for n, p in params.items()]).sum()
+
+
+class PathIntegral(NamedTuple):
+    """Asks that −Δθ · ∂L/∂θ be added up in this entry of the memory, a tensor for each parameter."""
+
+    entry: str
+
+
+class Step(NamedTuple):
+    """What a step did to the classifier."""
+
+    batch: Batch
+    before: Params  # the weights before it
+    gradient: Params  # of the whole loss
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a method may know about the experiment before training."""
+
+    outputs: Outputs
+    inputs: int
+    hidden: int
+    batch: int
+    unit_interval: bool = True  # are all inputs in [0, 1]?
+
+
+class Learner:
+    """One network in training, as the parts of its method see it."""
+
+    def __init__(
+        self,
+        networks: Mapping[str, nn.Module],
+        outputs: Outputs,
+        parts: Sequence["Part"],
+        params: Mapping[str, Params],
+        memory: Mapping[str, Mapping[str, Any]],
+        now: Now,
+        drawn: Mapping[str, Any] | None = None,
+        samples: Callable[[Tensor, Tensor], Batch] | None = None,
+    ) -> None:
+        self.networks, self.outputs, self.parts = networks, outputs, parts
+        self.all_params, self.memory, self.now = params, memory, now
+        self.drawn = drawn or {}  # what the parts asked for in `draws`, for this step; nothing outside training
+        self._samples = samples
+        self._known: list[tuple[Tensor, Tensor, Tensor]] = []  # inputs, tasks and their logits
+
+    @property
+    def params(self) -> Params:
+        """The classifier's parameters."""
+        return self.all_params["classifier"]
+
+    def samples(self, indices: Tensor, task: Tensor) -> Batch:
+        """Training samples by their places in the training data: what a memory of indices stands for."""
+        assert self._samples is not None, "samples are at hand during training only"
+        return self._samples(indices, task)
+
+    def logits(self, x: Tensor, task: Tensor, params: Params | None = None) -> Tensor:
+        """The classifier's output, inactive units included, for samples of `task`: one for all, or one each.
+
+        Or several tasks for each, tasks × samples: then so is the output.
+        """
+        if params is None:
+            for mine, its, logits in self._known:
+                if x is mine and task is its:
+                    return logits
+        return _for_each(task, self._forward(x, task, self.params if params is None else params))
+
+    def _forward(self, x: Tensor, task: Tensor, params: Params) -> Tensor:
+        logits: Tensor = functional_call(self.networks["classifier"], params, (x, self._gates(task)))
+        return logits
+
+    def forward_together(self, samples: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Send these inputs (with their tasks) through the network at once; `logits` knows them from then on.
+
+        So each weight's gradient is one product instead of a sum of several. The same inputs (LwF's) go through once,
+        unless gates make them different ones. Inputs that are gated for several tasks each go by themselves.
+        """
+        gated = self._gates(samples[0][1]) is not None
+        samples = [(x, task) for x, task in samples if not gated or task.dim() < 2]
+        keys = [(id(x), id(task) if gated else 0) for x, task in samples]
+        different = dict(zip(keys, samples, strict=True))
+        inputs, tasks = zip(*different.values(), strict=True)
+        if len(different) == 1:
+            logits = self._forward(inputs[0], tasks[0], self.params)
+        else:
+            each = [(task if task.dim() < 2 else task[0]).expand(len(x)) for x, task in different.values()]
+            logits = self._forward(torch.cat(inputs), torch.cat(each), self.params)
+        pieces = dict(zip(different, torch.split(logits, [len(x) for x in inputs]), strict=True))
+        self._known = [(x, task, _for_each(task, pieces[key])) for key, (x, task) in zip(keys, samples, strict=True)]
+
+    def features(self, x: Tensor, task: Tensor) -> Tensor:
+        """Activations of the last hidden layer (iCaRL's ψ)."""
+        prefix = "features."
+        params = {name.removeprefix(prefix): p for name, p in self.params.items() if name.startswith(prefix)}
+        hidden: nn.Module = self.networks["classifier"].features  # type: ignore[assignment]
+        features: Tensor = functional_call(hidden, params, (x, self._gates(task)))
+        return features
+
+    def _gates(self, task: Tensor) -> Sequence[Tensor] | None:
+        for part in self.parts:
+            gates = part.gates(self, task)
+            if gates is not None:
+                return gates
+        return None
+
+
+def _for_each(task: Tensor, logits: Tensor) -> Tensor:
+    """Where each sample is for several tasks, tasks × samples × units, even if no gate made a difference."""
+    return logits if logits.dim() > task.dim() else logits.expand(len(task), *logits.shape)
+
+
+class Stack(Protocol):
+    """All replicas at the end of a task: what `consolidate` may use. Every tensor has a leading replica axis."""
+
+    params: dict[str, Params]
+    setting: Setting
+    seeds: Sequence[int]
+    device: torch.device
+
+    def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor]]:
+        """The training data of the task just finished, or of it the `chosen` indices of each replica, in pieces.
+
+        Replicas' tasks differ in size: each sample comes with a weight, 0 for padding, that sums to 1 for a replica.
+        """
+
+    def own_samples(self, label: int | None = None) -> list[Tensor]:
+        """For each replica, the indices of the finished task's training samples, of all labels or of one."""
+
+    def fetch(self, indices: Tensor, task: Tensor) -> Batch:
+        """Training samples (replicas × samples) as the networks see them."""
+
+    def map(self, function: Callable[..., Any], *args: Any) -> Any:
+        """`function(learner, *args)` for every replica; arguments carry the replica axis first."""

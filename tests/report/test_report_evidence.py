@@ -24,7 +24,7 @@ def found(method: str, scenario: str, mean: float, seeds: int = 20, of: str = SP
     [
         ("ewc", 98.6, 20, {}, "agrees", "✓"),
         ("ewc", 90.0, 20, {}, "differs", "✗"),
-        ("ewc", 98.6, 2, {}, "too few seeds to tell", "?"),
+        ("ewc", 98.6, 4, {}, "too few seeds to tell", "?"),
         ("ewc", 98.6, 20, {"iters": 100}, "shortened: not judged", ""),
         ("ewc", 98.6, 20, {"iters": 9000}, "other settings: not judged", ""),
         ("ewc:strength=3", 98.6, 20, {}, "other settings: not judged", ""),
@@ -142,10 +142,24 @@ def test_pairs_of_a_column_are_compared_and_corrected() -> None:
 
 @pytest.mark.parametrize(
     ("methods", "seeds", "told"),
-    [(["none"], 5, "one method only"), (["none", "dgr"], 1, "too few seeds to compare")],
+    [
+        (["none"], 5, "one method only"),
+        (["none", "dgr"], 1, "nothing is decided, fewer than five seeds in common."),
+        (["none", "dgr"], 4, "nothing is decided, fewer than five seeds in common."),
+        (["none", "dgr"], 5, "None and DGR differ significantly."),
+    ],
 )
 def test_where_nothing_can_be_compared(methods: list[str], seeds: int, told: str) -> None:
     assert told in boards(a_table(methods=methods, seeds=seeds))[0].significance[0].sentence
+
+
+def test_pairs_that_are_not_tested_are_told_with_the_reason() -> None:
+    made = [("ewc", 5, []), ("si", 5, []), ("none", 4, []), ("lwf", 5, [2])]
+    results = [a_result(a_cell(protocol(), "task", m), 90.0, seeds=n, diverged=lost) for m, n, lost in made]
+    sentence = boards(Section("mine", "Mine", "table", results))[0].significance[0].sentence
+    assert sentence.endswith("(5 pairs not tested: fewer than five seeds in common or a seed diverged).")
+    lost = boards(Section("mine", "Mine", "table", [results[0], results[3]]))[0].significance[0].sentence
+    assert lost == "Task-IL: nothing is decided, a seed diverged."
 
 
 def test_a_diverged_seed_is_named_and_leaves_no_mean() -> None:

@@ -39,7 +39,7 @@ class Result:
     @cached_property
     def metrics(self) -> Summaries:
         names = self.records[0].metrics
-        return {name: summarize(record.metrics[name] for record in self.records) for name in names}
+        return {name: summarize((record.metrics[name] for record in self.records), self.seeds) for name in names}
 
     @property
     def matrix(self) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from threefold.experiments import Section
 from threefold.report.charts import charts
-from threefold.report.evidence import RULE, Board, Evidence, boards, incomplete, remarks, selection, shortened
+from threefold.report.evidence import PAIRED, RULE, Board, Evidence, boards, incomplete, remarks, selection, shortened
 from threefold.report.grids import ALL_ALIKE
 from threefold.report.panels import Chart, Choice, Panel, Selected
 from threefold.report.provenance import provenance
@@ -110,7 +110,7 @@ def _board(board: Board, layout: Layout) -> Iterator[Block]:
     told = board.explanations + [f"{DASH} {r.row}, {r.column}: {r.reason}" for r in board.refused]
     if told:
         yield Items(told)
-    yield Text("Methods beside each other (Welch's test at 5%, Holm's correction over the pairs of a column):")
+    yield Text(f"Methods beside each other. {PAIRED}")
     yield Items([column.sentence for column in board.significance])
 
 

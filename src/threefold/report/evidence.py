@@ -13,8 +13,10 @@ from threefold.report.budgets import stored
 from threefold.report.explain import Explanation, explain, together
 from threefold.report.words import count, own_parts, strategy, title, untuned
 from threefold.results import Comparison, Outcome, Published, Summary, Verdict, compare_all
+from threefold.results.statistics import FEWEST_SEEDS
 from threefold.scenarios import SCENARIOS
 
+FEWEST = {5: "five"}[FEWEST_SEEDS]
 SYMBOLS = {Outcome.AGREES: "✓", Outcome.DIFFERS: "✗", Outcome.TOO_FEW: "?"}
 
 
@@ -125,7 +127,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Column:
-    """How the methods of one column compare with each other: Welch's tests, Holm's correction over the column."""
+    """How the methods of one column compare with each other: paired tests, Holm's correction over the column."""
 
     title: str
     comparisons: Sequence[Comparison]
@@ -141,7 +143,7 @@ class Column:
         if not self.comparisons:
             return f"{self.title}: one method only, nothing to compare."
         if not tested:
-            return f"{self.title}: too few seeds to compare methods."
+            return f"{self.title}: nothing is decided, {_why_not(self.comparisons)}."
         differ = [c for c in tested if c.significant]
         alike = [c for c in tested if not c.significant]
         pairs = count(len(tested), "pair")
@@ -156,13 +158,20 @@ class Column:
             text = f"{self.title}: {len(differ)} of {pairs} differ significantly; all but {_listed(alike)}"
         else:
             text = f"{self.title}: {len(differ)} of {pairs} differ significantly: {_listed(differ)}"
-        untested = len(self.comparisons) - len(tested)
-        return text + (f" ({count(untested, 'pair')} could not be tested)." if untested else ".")
+        untested = [c for c in self.comparisons if math.isnan(c.p_holm)]
+        return text + (f" ({count(len(untested), 'pair')} not tested: {_why_not(untested)})." if untested else ".")
 
     def unlike(self, row: str) -> list[str]:
         """The methods that this one differs from significantly."""
         pairs = [(c.first, c.second) for c in self.tested if c.significant and row in (c.first, c.second)]
         return [second if first == row else first for first, second in pairs]
+
+
+def _why_not(untested: Sequence[Comparison]) -> str:
+    """Why pairs could not be tested."""
+    few = [c.difference.seeds < FEWEST_SEEDS for c in untested]
+    reasons = [f"fewer than {FEWEST} seeds in common"] * any(few) + ["a seed diverged"] * (not all(few))
+    return " or ".join(reasons)
 
 
 def _listed(pairs: Sequence[Comparison]) -> str:
@@ -342,8 +351,12 @@ def selection(section: Section) -> str:
 
 RULE = (
     "A cell agrees if it lies within three combined standard errors of the published mean, or within half a point;"
-    " it differs if it lies beyond both and zero is outside the 95% interval of the difference (Welch);"
-    " with fewer than three seeds, or if neither holds, there are too few seeds to tell."
-    " “Allowed” is the largest difference that would still agree. Runs that were not trained as in the paper are not"
-    " judged."
+    f" otherwise it differs. With fewer than {FEWEST} seeds there are too few to tell."
+    " “Difference” has the 95% interval of Welch's test, “Allowed” is the largest difference that would still agree."
+    " Runs that were not trained as in the paper are not judged."
+)
+
+PAIRED = (
+    "Paired t test at 5% over the seeds that both methods have, Holm's correction over the pairs of a column;"
+    f" fewer than {FEWEST} seeds in common decide nothing."
 )

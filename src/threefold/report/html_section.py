@@ -7,12 +7,12 @@ from html import escape
 
 from threefold.experiments import Section
 from threefold.report.document import Table, evidence_of, panel_table, selected
-from threefold.report.evidence import Board, Evidence, incomplete, remarks, selection, shortened
+from threefold.report.evidence import PAIRED, Board, Evidence, incomplete, remarks, selection, shortened
 from threefold.report.palette import HUES
 from threefold.report.panels import WHO, By, Chart, Panel
 from threefold.report.statements import Statement, statements
 from threefold.report.svg import chart, shade
-from threefold.report.words import DASH, NOT_RUN, difference, theirs
+from threefold.report.words import DASH, NOT_RUN, difference, effect, theirs
 
 Detail = Callable[[Evidence, str], str]
 """How a page shows a cell in detail, given the name that links lead to."""
@@ -125,18 +125,24 @@ def _significance(board: Board) -> str:
     tables = []
     for column in board.significance:
         rows = [
-            [c.first, c.second, difference(c.difference), f"{c.p_holm:.2g}", "yes" if c.significant else "no"]
+            [
+                *(c.first, c.second, difference(c.difference), effect(c.difference.effect), str(c.difference.seeds)),
+                *(f"{c.p_holm:.2g}", "yes" if c.significant else "no"),
+            ]
             for c in column.tested
         ]
         if rows:
-            header = ["First", "Second", "First − second [95%]", "p (Holm)", "Differs"]
+            header = ["First", "Second", "First − second [95%]", "Effect d", "Seeds", "p (Holm)", "Differs"]
             tables.append(table(Table(column.title, header, rows, left=2)))
     pairs = (
         f'<details id="{name_of(board, "pairs")}"><summary>All pairs</summary>{"".join(tables)}</details>'
         if tables
         else ""
     )
-    return f"<h3>Methods beside each other</h3><p>Welch's test at 5%, corrected by Holm over a column.</p>{told}{pairs}"
+    return f"<h3>Methods beside each other</h3><p>{escape(PAIRED)} {escape(EFFECT)}</p>{told}{pairs}"
+
+
+EFFECT = "Effect d: the mean difference in its own standard deviations over seeds."
 
 
 def _chart(drawing: Chart) -> str:

@@ -78,6 +78,11 @@ def difference(found: Difference) -> str:
     return f"{signed(found.value)} [{signed(found.low)}, {signed(found.high)}]"
 
 
+def effect(value: float) -> str:
+    """An effect size, with a true minus sign; infinite where the difference is the same for every seed."""
+    return signed(value).replace("inf", "∞")
+
+
 def number(value: float, digits: int = 2) -> str:
     return DASH if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
 

@@ -55,7 +55,7 @@ def test_levels_have_brief_names_where_these_tell_them_apart() -> None:
     methods = ("lwf:reduction=mean", "dgr-distill:temperature=1", "dgr-distill:temperature=3")
     results = [curve, *(a_result(a_cell(protocol(), "task", method), 50.0) for method in methods)]
     (panel,) = charts([Section("c", "C", "budgets", results)])[0][1].panels
-    names = ["LwF", "DGR+distill (temperature=1.0)", "DGR+distill (temperature=3.0)"]
+    names = ["LwF", "DGR+distill (temperature=1)", "DGR+distill (temperature=3)"]
     assert [level.label for level in panel.levels] == names
 
 

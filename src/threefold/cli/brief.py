@@ -10,6 +10,7 @@ from rich.console import Console
 
 from threefold.experiments import Section
 from threefold.experiments.command import at
+from threefold.report.evidence import boards
 from threefold.report.terminal import fitting
 from threefold.report.words import count
 from threefold.results import published_cells
@@ -21,11 +22,9 @@ def show(sections: Sequence[Section], store: Path) -> None:
     """The tables, what they came to, and where to find more."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     for section in sections:
-        for protocol in dict.fromkeys(result.cell.protocol.title for result in section.results):
-            if section.kind == "table":
-                mine = [result for result in section.results if result.cell.protocol.title == protocol]
-                refused = [pair for pair in section.refused if pair[0].protocol.title == protocol]
-                console.print(fitting(console, mine, refused))
+        for board in boards(section) if section.kind == "table" else []:
+            if board.cells:
+                console.print(fitting(console, board.begun()))
         verdicts = Counter(str(v.outcome) for result in section.results if (v := result.verdict))
         words = [f"{number} of {verdicts.total()} cells: {outcome}" for outcome, number in verdicts.most_common()]
         runs = sum(len(result.records) for result in section.results)

@@ -1,11 +1,12 @@
 """A cell of a table: a protocol, a scenario and a method, trained in one way. A cell and a seed make a run."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from hashlib import sha256
 from inspect import getsource
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -13,6 +14,7 @@ from torch import nn
 
 from threefold.engine import Training
 from threefold.errors import ThreefoldError, unknown
+from threefold.experiments.absent import absent
 from threefold.methods import METHODS, Method, Part, paper, resolve
 from threefold.methods.part import Setting
 from threefold.methods.registry import split_parts
@@ -83,6 +85,7 @@ class Cell:
     training: Training
     lr: float
     task_id_in: str | None = None
+    stored_spec: Mapping[str, Any] | None = None  # of a cell to report on: what was run, whatever is loaded now
 
     @classmethod
     def of(
@@ -171,6 +174,8 @@ class Cell:
 
     def spec(self) -> dict[str, Any]:
         """The cell as plain data: with a seed, everything that determines a run."""
+        if self.stored_spec is not None:
+            return deepcopy(dict(self.stored_spec))
         training = self.training
         return {
             "protocol": {
@@ -215,6 +220,7 @@ class Cell:
             Training(**{name: value for name, value in training.items() if name != "lr"}),
             training["lr"],
             where,
+            spec,
         )
 
     def run_spec(self, seed: int) -> dict[str, Any]:
@@ -243,7 +249,7 @@ def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -
 
 
 def _method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
-    """The method that was written so, with the values it had; a part that is not known here keeps its name alone."""
+    """The method that was written so, with the values it had, also of a part that is not known here or has changed."""
     parts = []
     for piece in split_parts(text):
         name = piece.partition(":")[0]
@@ -251,7 +257,8 @@ def _method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
             continue
         kind = METHODS[name].part if name in METHODS else None
         given = {pair.partition("=")[0] for pair in piece.partition(":")[2].split(",") if pair}
-        kind = kind or type("Unknown", (Part,), {"name": name, "__annotations__": {"name": ClassVar[str]}})
+        if kind is None or kind.model_fields.keys() != hyperparameters[name].keys():
+            kind = absent(name)
         parts.append(kind.model_construct(_fields_set=given, **hyperparameters[name]))
     return Method(*parts)
 
@@ -275,5 +282,10 @@ def written(method: Method) -> str:
 
 def chosen(part: Part) -> list[str]:
     """The hyperparameters of a part that were given, as key=value."""
-    given = {name: getattr(part, name) for name in type(part).model_fields if name in part.model_fields_set}
-    return [f"{name}={value}" for name, value in given.items() if value is not None]
+    return [f"{name}={value}" for name, value in given(part).items()]
+
+
+def given(part: Part) -> dict[str, Any]:
+    """The hyperparameters of a part that were given."""
+    every = part.model_dump().items()
+    return {name: value for name, value in every if name in part.model_fields_set and value is not None}

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from threefold.experiments import Cell, Result, Section
@@ -11,6 +11,7 @@ from threefold.experiments.cell import written
 from threefold.experiments.command import reproducing
 from threefold.report.budgets import stored
 from threefold.report.explain import Explanation, explain, together
+from threefold.report.labels import places
 from threefold.report.words import count, own_parts, strategy, title, untuned
 from threefold.results import Comparison, Outcome, Published, Summary, Verdict, compare_all
 from threefold.results.statistics import FEWEST_SEEDS
@@ -213,6 +214,12 @@ class Board:
             strategies.setdefault(each.strategy, {})[each.row] = None
         return [(name, row) for name, rows in strategies.items() for row in rows]
 
+    def begun(self) -> "Board":
+        """The board without the methods of which nothing is finished yet."""
+        begun, later = {e.row for e in self.cells}, {w.row for w in self.waiting}
+        shown = [r for r in self.refused if r.row in begun or r.row not in later]
+        return replace(self, refused=shown, waiting=[w for w in self.waiting if w.row in begun])
+
     @cached_property
     def at(self) -> dict[tuple[str, str], Evidence]:
         return {(e.row, e.column): e for e in self.cells}
@@ -247,49 +254,23 @@ def boards(section: Section) -> list[Board]:
     """A section's cells, by protocol."""
     asked = section.cells or [r.cell for r in section.results]
     every = [*asked, *(cell for cell, _ in section.refused)]
-    found = []
-    for protocol in dict.fromkeys(cell.protocol.title for cell in every):
-        results = [r for r in section.results if r.cell.protocol.title == protocol]
-        refused = [(cell, reason) for cell, reason in section.refused if cell.protocol.title == protocol]
-        two_ways = any(c.task_id_in == "hidden" for c in asked if c.protocol.title == protocol)
-        taken: set[tuple[str, str]] = set()
-        cells = []
-        for result in results:
-            row, column = title(own_parts(result.cell)), _column(result.cell, two_ways)
-            while (row, column) in taken:  # the same method trained in another way: never hide one by the other
-                row = told_apart(row, result.cell)
-            taken.add((row, column))
-            cells.append(Evidence(result, row, column, section.command))
-        dashes = [
-            Refused(title(own_parts(cell)), _column(cell, two_ways), strategy(own_parts(cell)), reason)
-            for cell, reason in refused
-        ]
-        measured = {e.cell: e for e in cells}
-        places: list[Evidence | Waiting] = []
-        for cell in (cell for cell in asked if cell.protocol.title == protocol):
-            place = measured.get(cell) or Waiting(
-                title(own_parts(cell)), _column(cell, two_ways), strategy(own_parts(cell))
-            )
-            if cell in measured or (place.row, place.column) not in taken:
-                places.append(place)
-        order = list(dict.fromkeys(place.row for place in places))
-        cells.sort(key=lambda cell: order.index(cell.row))  # a method's scenarios together
-        waiting = [place for place in places if isinstance(place, Waiting)]
-        found.append(Board(section, protocol, cells, dashes, waiting, order))
-    return found
+    return [_board(section, name, every) for name in dict.fromkeys(cell.protocol.title for cell in every)]
 
 
-def _column(cell: Cell, two_ways: bool) -> str:
-    if not (two_ways and cell.scenario.task_known):
-        return cell.scenario.title
-    return f"{cell.scenario.title}, task in {'hidden layers' if cell.task_id_in == 'hidden' else 'output layer'}"
-
-
-def told_apart(row: str, cell: Cell) -> str:
-    """The name of a row where another has it: with how it was trained."""
-    training = cell.training
-    settings = f"{training.iters} iterations, {training.hidden} units, batch {training.batch}, lr {cell.lr:g}"
-    return f"{row}′" if "[" in row else f"{row} [{settings}, {training.precision}, {training.device}]"
+def _board(section: Section, protocol: str, every: Sequence[Cell]) -> Board:
+    place = places([cell for cell in every if cell.protocol.title == protocol])
+    measured = {place[r.cell]: Evidence(r, *place[r.cell], section.command) for r in section.results if r.cell in place}
+    refused = [(place[cell], cell, reason) for cell, reason in section.refused if cell in place]
+    reasons = {at: (cell, reason) for at, cell, reason in refused if at not in measured}
+    dashes = [Refused(*at, strategy(own_parts(cell)), reason) for at, (cell, reason) in reasons.items()]
+    waiting = {
+        at: Waiting(*at, strategy(own_parts(cell)))
+        for cell, at in place.items()
+        if at not in measured and at not in reasons
+    }
+    order = list(dict.fromkeys(row for row, column in place.values() if (row, column) not in reasons))
+    cells = sorted(measured.values(), key=lambda found: order.index(found.row))  # a method's scenarios together
+    return Board(section, protocol, cells, dashes, list(waiting.values()), order)
 
 
 def remarks(section: Section) -> list[str]:

@@ -4,7 +4,7 @@ import math
 from datetime import UTC, datetime
 
 from threefold.experiments import Cell
-from threefold.experiments.cell import chosen
+from threefold.experiments.cell import given
 from threefold.methods import METHODS, Method, Part
 from threefold.results import Difference, Published, Summary
 
@@ -14,20 +14,21 @@ NOT_RUN = "…"
 
 def title(method: Method) -> str:
     """A method as tables name it, with the hyperparameters that were given."""
-    return (
-        " + ".join(
-            (METHODS[part.name].title if part.name in METHODS else part.name)
-            + (f" ({', '.join(chosen(part))})" if chosen(part) else "")
-            for part in method.parts
-        )
-        or METHODS["none"].title
-    )
+    return " + ".join(map(_title, method.parts)) or METHODS["none"].title
+
+
+def _title(part: Part) -> str:
+    values = ", ".join(f"{name}={setting(value)}" for name, value in given(part).items())
+    return f"{_name(part)} ({values})" if values else _name(part)
+
+
+def _name(part: Part) -> str:
+    return METHODS[part.name].title if part.name in METHODS else part.name
 
 
 def untuned(method: Method) -> str:
     """The method without what was given for it."""
-    names = [METHODS[part.name].title if part.name in METHODS else part.name for part in method.parts]
-    return " + ".join(names) or METHODS["none"].title
+    return " + ".join(map(_name, method.parts)) or METHODS["none"].title
 
 
 def own_parts(cell: Cell) -> Method:
@@ -93,6 +94,13 @@ def short(value: float) -> str:
         return f"{value:g}"
     mantissa, _, exponent = f"{value:e}".partition("e")
     return f"{float(mantissa):g}e{int(exponent)}"
+
+
+def setting(value: object) -> str:
+    """A value that was given, in few characters, but never so few that two would look alike: 5.0 is 5."""
+    if isinstance(value, float) and math.isfinite(value):
+        return short(value) if float(short(value)) == value else repr(value)
+    return str(value)
 
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -25,7 +25,7 @@ def found(method: str, scenario: str, mean: float, seeds: int = 20, of: str = SP
         ("ewc", 98.6, 20, {}, "agrees", "✓"),
         ("ewc", 90.0, 20, {}, "differs", "✗"),
         ("ewc", 98.6, 4, {}, "too few seeds to tell", "?"),
-        ("ewc", 98.6, 20, {"iters": 100}, "shortened: not judged", ""),
+        ("ewc", 98.6, 20, {"iters": 100}, "other length: not judged", ""),
         ("ewc", 98.6, 20, {"iters": 9000}, "other settings: not judged", ""),
         ("ewc:strength=3", 98.6, 20, {}, "other settings: not judged", ""),
         ("er", 98.6, 20, {}, "nothing published", ""),
@@ -40,8 +40,8 @@ def test_the_judgement_in_words(
 
 def test_the_verdict_is_that_of_the_one_rule() -> None:
     evidence = found("dgr", "class", 91.5)
-    assert evidence.published
-    assert evidence.verdict == verdict(evidence.accuracy, evidence.published)
+    assert evidence.paper
+    assert evidence.verdict == verdict(evidence.accuracy, evidence.paper)
 
 
 def test_spread_over_seeds() -> None:
@@ -83,7 +83,7 @@ def test_what_may_be_a_fault_is_not_explained_away(method: str, scenario: str, m
 
 def test_a_network_that_knows_its_last_task_only_is_recognised_without_the_paper() -> None:
     evidence = found("ewc:strength=3", "class", 20.5, of="split-fashion")
-    assert evidence.published is None
+    assert evidence.paper is None
     assert "At the end it knows the last task" in str(evidence.explanation)
 
 
@@ -117,8 +117,8 @@ def test_table_b1_has_two_ways_to_use_the_task() -> None:
     assert board.columns == ["Task-IL, task in output layer", "Task-IL, task in hidden layers"]
     assert [row for _, row in board.rows] == ["None", "EWC", "Online EWC", "SI", "LwF", "DGR", "DGR+distill"]
     hidden = board.at["None", board.columns[1]]
-    assert hidden.published
-    assert hidden.published.mean == 90.41
+    assert hidden.paper
+    assert hidden.paper.mean == 90.41
 
 
 def test_the_same_method_trained_in_two_ways_keeps_both_rows() -> None:

@@ -95,6 +95,14 @@ def test_ours_stands_beside_the_published(split: Split) -> None:
     assert lines[-1] == "? too few seeds to tell; … not run."
 
 
+def test_the_published_number_of_a_shorter_run_is_marked(split: Split) -> None:
+    results = [a_result(a_cell(split, "task", iters=5), [87, 89]), a_result(a_cell(split, "class", lr=0.5), [19, 21])]
+    lines = drawn(results)
+    assert row(lines, "None") == ["88.00 ± 1.00", "87.19 ± 0.94", "20.00 ± 1.00", "19.90 ± 0.02"]
+    (below,) = [line for line in lines if "full length" in line]
+    assert [cell.strip() for cell in below.split("│")[1:-1]] == ["", "", "(full length)", "", "(paper's settings)"]
+
+
 def test_verdicts_stand_beside_the_numbers(split: Split) -> None:
     results = [
         a_result(a_cell(split, "task"), [87, 88, 86, 87, 87]),
@@ -102,7 +110,7 @@ def test_verdicts_stand_beside_the_numbers(split: Split) -> None:
     ]
     lines = drawn(results)
     assert row(lines, "None") == ["87.00 ± 0.32 ✓", "87.19 ± 0.94", "98.20 ± 0.37 ✗", "59.21 ± 2.04"]
-    assert lines[-1] == "✓ agrees with the published number; ✗ differs from it."
+    assert lines[-1] == "✓ agrees with the published number; ✗ differs from the published number."
 
 
 def test_refused_pairs_are_dashes_with_a_reason(split: Split) -> None:

@@ -11,7 +11,7 @@ from threefold.report.grids import ALL_ALIKE
 from threefold.report.panels import Chart, Choice, Panel, Selected
 from threefold.report.provenance import provenance
 from threefold.report.statements import Statement, statements
-from threefold.report.words import DASH, NOT_RUN, count, difference, number, plus_minus, short, theirs
+from threefold.report.words import DASH, NOT_RUN, count, difference, number, plus_minus, short
 from threefold.results import Summary
 
 
@@ -120,12 +120,16 @@ def legend(board: Board) -> str:
     return f"{'; '.join(signs)}." if signs else ""
 
 
-SIGNS = {"✓": "agrees with the published number", "✗": "differs from it", "?": "too few seeds to tell"}
+SIGNS = {
+    "✓": "agrees with the published number",
+    "✗": "differs from the published number",
+    "?": "too few seeds to tell",
+}
 
 
 def comparison(board: Board, layout: Layout = "page") -> Table:
     """Methods × scenarios, ours beside the published, if anything is; in a narrow table above it."""
-    published = any(e.published for e in board.cells)
+    published = any(e.paper for e in board.cells)
     below = layout == "narrow" and published
     beside = layout != "narrow" and published
     seeds = sorted({e.accuracy.n for e in board.cells})
@@ -153,7 +157,8 @@ def comparison(board: Board, layout: Layout = "page") -> Table:
 
 
 def _theirs(found: Evidence | None) -> str:
-    return theirs(found.published) if found and found.published else ""
+    """The paper's number; a mark goes below it, as columns are many."""
+    return found.theirs.replace(" (", "\n(") if found else ""
 
 
 def _once(rows: Sequence[list[str]]) -> list[list[str]]:
@@ -179,7 +184,7 @@ def evidence(cells: Sequence[Evidence], caption: str, layout: Layout = "page") -
                 "n": str(e.accuracy.n),
                 "SD": number(e.spread),
                 "Range": spread,
-                "Published": theirs(e.published),
+                "Published": e.theirs or DASH,
                 "Difference [95%]": difference(judged.difference) if judged else DASH,
                 "Allowed": number(judged.allowed) if judged else DASH,
                 "Verdict": f"{e.symbol} {e.judgement}".strip(),

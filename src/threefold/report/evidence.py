@@ -12,7 +12,7 @@ from threefold.experiments.command import reproducing
 from threefold.report.budgets import stored
 from threefold.report.explain import Explanation, explain, together
 from threefold.report.labels import places
-from threefold.report.words import count, own_parts, strategy, title, untuned
+from threefold.report.words import count, own_parts, paper_was, strategy, theirs, title, untuned
 from threefold.results import Comparison, Outcome, Published, Summary, Verdict, compare_all
 from threefold.results.statistics import FEWEST_SEEDS
 from threefold.scenarios import SCENARIOS
@@ -66,8 +66,15 @@ class Evidence:
         return max(self.accuracy.per_seed) if not math.isnan(self.accuracy.mean) else math.nan
 
     @cached_property
-    def published(self) -> Published | None:
+    def paper(self) -> Published | None:
+        """What the paper reports for such a cell, be it trained in another way."""
         return self.cell.published()
+
+    @property
+    def theirs(self) -> str:
+        """The paper's number, marked where it is of runs that were trained in another way; empty if there is none."""
+        mark = paper_was(self.cell)
+        return f"{theirs(self.paper)}{f' ({mark})' if mark else ''}" if self.paper else ""
 
     @cached_property
     def verdict(self) -> Verdict | None:
@@ -82,16 +89,16 @@ class Evidence:
         """The verdict in words, or why there is none."""
         if self.verdict:
             return str(self.verdict.outcome)
-        if self.published is None:
+        if self.paper is None:
             return "nothing published"
-        return "shortened: not judged" if self.cell.cuts() else "other settings: not judged"
+        return "other length: not judged" if self.cell.cuts() else "other settings: not judged"
 
     @property
     def code(self) -> str:
         """The judgement as one word."""
         if self.verdict:
             return {Outcome.AGREES: "agrees", Outcome.DIFFERS: "differs"}.get(self.verdict.outcome, "unsure")
-        return "alone" if self.published is None else "unjudged"
+        return "alone" if self.paper is None else "unjudged"
 
     @cached_property
     def explanation(self) -> Explanation | None:

@@ -12,7 +12,7 @@ from threefold.report.palette import HUES
 from threefold.report.panels import WHO, By, Chart, Panel
 from threefold.report.statements import Statement, statements
 from threefold.report.svg import chart, shade
-from threefold.report.words import DASH, NOT_RUN, difference, effect, theirs
+from threefold.report.words import DASH, NOT_RUN, difference, effect
 
 Detail = Callable[[Evidence, str], str]
 """How a page shows a cell in detail, given the name that links lead to."""
@@ -106,14 +106,15 @@ def _number(found: Evidence, name: str) -> str:
             f" <small>± {accuracy.sem:.2f}</small>" if accuracy.sem == accuracy.sem else ""
         )
     parts = [f'<a class="ours" href="#{name}">{text}</a>']
-    if found.published:
-        parts.append(f"<span>paper {theirs(found.published)}</span>")
+    if found.paper:
+        kind = "" if judged else ' class="apart"'
+        parts.append(f"<span{kind}>paper {escape(found.theirs)}</span>")
     if judged:
         parts.append(f"<span>{difference(judged.difference)}</span>")
     parts.append(f'<span class="verdict {found.code}">{escape(f"{found.symbol} {found.judgement}".strip())}</span>')
     if found.explanation:
         parts.append(
-            f"<span>{'low, as published' if found.explanation.published is not None else 'low: see why'}</span>"
+            f"<span>{'low, as published' if judged and found.explanation.published else 'low: see why'}</span>"
         )
     return "".join(parts)
 

@@ -62,6 +62,13 @@ def theirs(published: Published | None) -> str:
     return f"{published.mean:.2f} ± {published.sem:.2f}" if published else DASH
 
 
+def paper_was(cell: Cell) -> str:
+    """How the paper's runs of a cell were trained, in two words; empty where these are trained in the same way."""
+    if cell.comparable:
+        return ""
+    return "full length" if cell.cuts() else "paper's settings"
+
+
 def signed(value: float) -> str:
     """A difference, with a true minus sign."""
     if math.isnan(value):

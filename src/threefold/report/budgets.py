@@ -39,6 +39,8 @@ def budgets(section: Section, tables: Sequence[Result]) -> Chart:
         f" stored. Means over seeds: {'; '.join(seeds)}."
     )
     key = "Bands: ± 1 SEM. Horizontal lines: methods that store nothing."
+    if lost := [f"{name}, {panel.column}" for panel in panels for name in panel.left_out]:
+        key += f" Not drawn, as a seed diverged: {'; '.join(lost)}."
     names = dict.fromkeys(panel.protocol for panel in panels)
     return Chart(section.name, f"Stored data on {' and '.join(names)}", caption, key, panels)
 
@@ -65,8 +67,10 @@ def _panel(
     order = dict.fromkeys([*USES.values(), METHODS["icarl"].title, *by_label])
     lines = [Line.through(label, by_label[label], hue) for hue, label in enumerate(order) if label in by_label]
     protocol = results[0].cell.protocol.title
-    levels = _levels(results, tables, labels)
-    return Panel(row, scenario, "number of stored samples", True, lines, levels, (), protocol)
+    every = _levels(results, tables, labels)
+    levels = [level for level in every if not math.isnan(level.value.mean)]
+    left_out = [level.label for level in every if math.isnan(level.value.mean)]
+    return Panel(row, scenario, "number of stored samples", True, lines, levels, (), protocol, left_out)
 
 
 def stored(cell: Cell) -> tuple[int | None, str]:
@@ -100,7 +104,6 @@ def _levels(here: Sequence[Result], tables: Sequence[Result], labels: Mapping[Re
         same = [r for r in alike if r.cell.spec() == result.cell.spec()]
         name = labels.get(result) or title(result.cell.method)
         found[name] = max([result, *same], key=lambda r: len(r.records))
-    found = {name: r for name, r in found.items() if not math.isnan(r.accuracy.mean)}
     brief = [untuned(r.cell.method) for r in found.values()]
     return [
         Level(name if brief.count(name) == 1 else full, strategy(r.cell.method), r.accuracy, r.cell.method.name)

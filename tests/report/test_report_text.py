@@ -72,8 +72,8 @@ def test_a_report_needs_no_data(name: str) -> None:
 
 
 def test_a_shortened_experiment_says_so() -> None:
-    text = markdown.render([a_table(methods=["none"], seeds=2, iters=40)])
-    assert "Shortened: 40 of 2000 iterations per task" in text
+    section = replace(a_table(methods=["none"], seeds=2, iters=40), shortened=["40 of 2000 iterations per task"])
+    assert "Shortened: 40 of 2000 iterations per task." in markdown.render([section])
     assert "Shortened" not in markdown.render([a_table(methods=["none"], seeds=2)])
 
 

@@ -13,9 +13,6 @@ from threefold.experiments.command import at
 from threefold.report.evidence import boards
 from threefold.report.terminal import fitting
 from threefold.report.words import count
-from threefold.results import published_cells
-
-PAPER_SEEDS = max(cell.n for cell in published_cells())
 
 
 def show(sections: Sequence[Section], store: Path) -> None:
@@ -37,21 +34,12 @@ def show(sections: Sequence[Section], store: Path) -> None:
 
 
 def shortened(section: Section, store: Path) -> str:
-    """A sentence that says what is less than in the paper, and the command that runs all of it, if there is one."""
-    cut = []
-    for result in section.results:
-        seeds = len(result.records)
-        cut += result.cell.cuts()
-        if section.selected == "oracle" and section.kind == "table" and seeds < PAPER_SEEDS:
-            cut.append(f"{seeds} of {PAPER_SEEDS} seeds")
-    if not cut:
+    """A sentence that says what is less than the experiment's own file asks for, and the command for all of it."""
+    if not section.shortened:
         return ""
-    told = f"This was shortened: {', '.join(dict.fromkeys(cut))}."
-    commands = section.command.split(" && ")
-    full = dict.fromkeys(map(_in_full, commands))
-    if list(full) == commands:  # so says the experiment's own file
-        return told
-    return f"{told} In full: {' && '.join(command + at(store) for command in full)}"
+    full = dict.fromkeys(map(_in_full, section.command.split(" && ")))
+    commands = " && ".join(command + at(store) for command in full)
+    return f"This was shortened: {', '.join(section.shortened)}. In full: {commands}"
 
 
 def _in_full(command: str) -> str:

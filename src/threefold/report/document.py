@@ -6,7 +6,7 @@ from typing import Literal
 
 from threefold.experiments import Section
 from threefold.report.charts import charts
-from threefold.report.evidence import PAIRED, RULE, Board, Evidence, boards, incomplete, remarks, selection, shortened
+from threefold.report.evidence import PAIRED, RULE, Board, Evidence, boards, incomplete, remarks, selection
 from threefold.report.grids import ALL_ALIKE
 from threefold.report.panels import Chart, Choice, Panel, Selected
 from threefold.report.provenance import provenance
@@ -89,8 +89,8 @@ def opening(section: Section) -> Iterator[Block]:
         yield Text(selection(section))
     if not section.results:
         yield Text("No run of this experiment is finished yet.")
-    if cut := shortened(section):
-        yield Text(cut)
+    if section.shortened:
+        yield Text(f"Shortened: {', '.join(section.shortened)}.")
     if missing := incomplete(section):
         yield Text(f"Not complete: {missing}")
     if section.command:

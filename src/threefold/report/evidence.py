@@ -297,12 +297,6 @@ def remarks(section: Section) -> list[str]:
     return told
 
 
-def shortened(section: Section) -> str | None:
-    """A sentence that says how much was cut, if anything was."""
-    cut = dict.fromkeys(", ".join(result.cell.cuts()) for result in section.results if result.cell.cuts())
-    return f"Shortened: {' and '.join(cut)}, so these are not the paper's numbers." if cut else None
-
-
 def incomplete(section: Section) -> str:
     """A sentence that says how many runs are missing, and of what; empty if none is."""
     if not section.left:

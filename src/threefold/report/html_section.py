@@ -7,7 +7,7 @@ from html import escape
 
 from threefold.experiments import Section
 from threefold.report.document import Table, evidence_of, panel_table, selected
-from threefold.report.evidence import PAIRED, Board, Evidence, incomplete, remarks, selection, shortened
+from threefold.report.evidence import PAIRED, Board, Evidence, incomplete, remarks, selection
 from threefold.report.palette import HUES
 from threefold.report.panels import WHO, By, Chart, Panel
 from threefold.report.statements import Statement, statements
@@ -49,8 +49,8 @@ def _opening(section: Section) -> str:
     parts = [f"<p>{escape(selection(section))}</p>"]
     if not section.results:
         parts.append("<p>No run of this experiment is finished yet.</p>")
-    if cut := shortened(section):
-        parts.append(f"<p><b>{escape(cut)}</b></p>")
+    if section.shortened:
+        parts.append(f"<p><b>Shortened: {escape(', '.join(section.shortened))}.</b></p>")
     if missing := incomplete(section):
         parts.append(f"<p><b>Not complete:</b> {escape(missing)}</p>")
     if section.command:

@@ -14,7 +14,6 @@ from enum import StrEnum
 from threefold.experiments import Section
 from threefold.methods import METHODS
 from threefold.report.budgets import USES
-from threefold.report.evidence import shortened
 from threefold.report.panels import Chart, Level, Panel
 from threefold.report.words import DASH, difference, plus_minus, short
 from threefold.results import Paired, Summary, paired
@@ -63,7 +62,7 @@ def statements(section: Section, chart: Chart) -> list[Statement]:
         for panel in chart.panels
         if panel.column == SCENARIOS["class"].title and panel.protocol in CLASSES
     }
-    if section.kind != "budgets" or not panels or shortened(section):
+    if section.kind != "budgets" or not panels or any(result.cell.cuts() for result in section.results):
         return []
     return [_one_of_each_class(panels), _matching_takes_more(panels), _never_on_permuted(panels)]
 

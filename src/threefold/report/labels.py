@@ -36,18 +36,26 @@ def _column(cell: Cell, two_ways: bool) -> str:
 
 def tell_apart(items: Sequence[Item]) -> list[str]:
     """The names, each with what differs where others of its name and place have other specs."""
+    names = [name for name, _, _ in items]
     leaves = [dict(_leaves(spec)) for _, _, spec in items]
-    labels = [name for name, _, _ in items]
-    for name in dict.fromkeys(labels):
-        mine = [number for number, item in enumerate(items) if item[0] == name]
+    while (longer := _longer(names, [place for _, place, _ in items], leaves)) != names:
+        names = longer  # which may be another's name
+    return names
+
+
+def _longer(names: Sequence[str], places: Sequence[Hashable], leaves: Sequence[Leaves]) -> list[str]:
+    """The names with what differs between those that are alike."""
+    longer = list(names)
+    for name in dict.fromkeys(names):
+        mine = [number for number, other in enumerate(names) if other == name]
         by_place: dict[Hashable, list[Leaves]] = {}
         for number in mine:
-            by_place.setdefault(items[number][1], []).append(leaves[number])
+            by_place.setdefault(places[number], []).append(leaves[number])
         paths = _telling(list(by_place.values()))
         for number in mine:
             own = leaves[number]
-            labels[number] = _with(name, [f"{_key(path)}={_brief(own[path])}" for path in paths if path in own])
-    return labels
+            longer[number] = _with(name, [f"{_key(path, paths)}={_brief(own[path])}" for path in paths if path in own])
+    return longer
 
 
 def _telling(groups: Sequence[Sequence[Leaves]]) -> list[Path]:
@@ -72,11 +80,13 @@ def _leaves(spec: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, st
             yield (*path, key), setting(item)
 
 
-def _key(path: Path) -> str:
-    """What people call it: iters, strength, code; of a combined method only that."""
+def _key(path: Path, among: Sequence[Path]) -> str:
+    """What people call it: iters, strength, code; ewc.strength where another part's strength differs as well."""
     if "code" in path:
         return "code"
-    return "method" if path[-2:] == ("method", "name") else path[-1]
+    if path[-2:] == ("method", "name"):
+        return "method"
+    return ".".join(path[-2:]) if sum(other[-1] == path[-1] for other in among) > 1 else path[-1]
 
 
 def _brief(leaf: str) -> str:

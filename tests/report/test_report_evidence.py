@@ -92,6 +92,14 @@ def test_a_shortened_run_far_below_the_published_number_is_not_explained_by_it()
     assert found("lwf", "domain", 65.0, iters=10).explanation is not None
 
 
+def test_a_run_of_fewer_tasks_is_not_explained_by_the_published_number() -> None:
+    shorter = type(protocol())(protocol().data, 2)
+    cell = a_cell(shorter, "class", "none")
+    assert cell.published()
+    found = boards(Section("a", "A", "table", [a_result(cell, 39.0)]))[0].cells[0]
+    assert "published" not in str(found.explanation or "")
+
+
 def test_a_reason_that_several_methods_share_is_said_once() -> None:
     board = boards(a_table())[0]
     (shared,) = [told for told in board.explanations if "fail when the task must be inferred" in told]

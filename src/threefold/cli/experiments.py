@@ -131,7 +131,7 @@ def _train(
             check_batches(cells, several)  # before the store is there
     with Store(store) as opened:
         for each in asked:
-            each.add(opened)
+            each.follow(opened)
     stopped, failed = False, None
     with stopping(until) as stop, Bars(sum(len(each.cells) + len(each.validation) for each in asked)) as bars:
         try:
@@ -143,11 +143,11 @@ def _train(
         except Stopped:
             stopped = True
     with Store(store, readonly=True) as opened:
+        left = sum(each.left(opened) for each in asked)
         mine = [section for section in sections(opened) if section.name in {each.name for each in asked}]
     show(mine, store)
     if failed:
         raise failed
     if stopped:
-        left = sum(section.left for section in mine)
         typer.echo(f"threefold: stopped with {count(left, 'run')} left; the same command goes on.", err=True)
         raise typer.Exit(MORE_TO_DO)

@@ -125,16 +125,19 @@ def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]"
 def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", store: Path) -> None:
     from rich.console import Console
 
+    from threefold.experiments import Section
+    from threefold.report.evidence import boards
     from threefold.report.terminal import fitting, reasons
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(fitting(console, results, refused))
-    for where, reason in reasons(refused).items():
+    (board,) = boards(Section("run", "run", "table", results, refused))
+    console.print(fitting(console, board))
+    for where, reason in reasons(board).items():
         console.print(f"– {where}: {reason}", style="dim", markup=False, highlight=False)
-    for result in results:
-        if result.diverged:
-            seeds = ", ".join(map(str, result.diverged))
-            console.print(f"{result.cell.name} diverged for seed {seeds}.", markup=False, highlight=False)
+    for found in board.cells:
+        if found.result.diverged:
+            seeds = ", ".join(map(str, found.result.diverged))
+            console.print(f"{found.row} in {found.column} diverged for seed {seeds}.", markup=False, highlight=False)
     note = shortened(results, store)
     if note:
         console.print(note, markup=False, highlight=False, soft_wrap=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -12,6 +12,7 @@ from torch import nn
 
 from threefold.engine import Training
 from threefold.errors import ThreefoldError, unknown
+from threefold.experiments.absent import absent
 from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import METHODS, Method, Part, paper, resolve
 from threefold.methods.learner import Setting
@@ -265,7 +266,7 @@ def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -
 
 
 def _method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
-    """The method that was written so, with the values it had; a part that is not known here keeps its name alone."""
+    """The method that was written so, with the values it had, also of a part that is not known here or has changed."""
     parts = []
     for piece in split_parts(text):
         name = piece.partition(":")[0]
@@ -273,7 +274,8 @@ def _method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
             continue
         kind = METHODS[name].part if name in METHODS else None
         given = {pair.partition("=")[0] for pair in piece.partition(":")[2].split(",") if pair}
-        kind = kind or type("Unknown", (Part,), {"name": name, "__annotations__": {"name": ClassVar[str]}})
+        if kind is None or kind.model_fields.keys() != hyperparameters[name].keys():
+            kind = absent(name)
         parts.append(kind.model_construct(_fields_set=given, **hyperparameters[name]))
     return Method(*parts)
 
@@ -287,5 +289,10 @@ def written(method: Method) -> str:
 
 def chosen(part: Part) -> list[str]:
     """The hyperparameters of a part that were given, as key=value."""
-    given = {name: getattr(part, name) for name in type(part).model_fields if name in part.model_fields_set}
-    return [f"{name}={value}" for name, value in given.items() if value is not None]
+    return [f"{name}={value}" for name, value in given(part).items()]
+
+
+def given(part: Part) -> dict[str, Any]:
+    """The hyperparameters of a part that were given."""
+    every = part.model_dump().items()
+    return {name: value for name, value in every if name in part.model_fields_set and value is not None}

@@ -63,10 +63,8 @@ class DeviceData:
     def _gather(self, inputs: Tensor, labels: Tensor, indices: Tensor, task: Tensor) -> Batch:
         x, units, maps = inputs[indices], self.tables["units"], self.tables.get("pixels")
         if maps is not None:
-            if task.dim() == 0:
-                pixels = maps.index_select(1, task.view(1)).expand_as(x)
-            else:
-                pixels = maps[self._replica, task]
+            one = task.dim() == 0
+            pixels = maps.index_select(1, task.view(1)).expand_as(x) if one else maps[self._replica, task]
             x = x.gather(2, pixels)
         task = task.expand_as(indices)
         return Batch(x, units[self._replica, task, labels[indices]], task, indices)

@@ -44,7 +44,7 @@ def generator_of(method: Method) -> str | None:
 
 @dataclass(frozen=True)
 class Replicas:
-    """Runs that are one stack: replica i has `methods[i]`, `seeds[i]` and `lr[i]`; methods differ in numbers at most."""
+    """Runs that are one stack: replica i has `methods[i]`, `seeds[i]`, `lr[i]`; methods differ in numbers at most."""
 
     scenario: Scenario
     methods: Sequence[Method]

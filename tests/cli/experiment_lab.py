@@ -149,7 +149,8 @@ class Command:
 def server() -> Iterator[None]:
     """Processes are forked from one that has torch at hand; else each would spend seconds on importing it."""
     before = {name: os.environ.get(name) for name in ("PYTHONPATH", "OMP_NUM_THREADS")}
-    os.environ |= {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    path = [str(Path(__file__).parent), *filter(None, [before["PYTHONPATH"]])]
+    os.environ |= {"PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1"}
     multiprocessing.set_forkserver_preload(["warm_lab"])
     multiprocessing.forkserver.ensure_running()
     try:

@@ -93,8 +93,10 @@ def _run(
     per_cohort: float | None,
     store: Path,
 ) -> None:
+    from threefold.cli import stopping
     from threefold.experiments.ask import Options
 
+    stopping.loaded()
     if per_cohort is not None and cluster is None:
         raise ThreefoldError(f"per-cohort is {per_cohort:g}, but there is no cluster; right would be --cluster auto.")
     names = [name.strip() for name in only.split(",")] if only else []
@@ -117,11 +119,10 @@ def _train(
 ) -> None:
     from threefold.cli.brief import show
     from threefold.cli.progress import Bars, fetching
-    from threefold.cli.stopping import MORE_TO_DO, stopping
+    from threefold.cli.stopping import stopped, stopping
     from threefold.experiments import Failed, Stopped, run_cells
     from threefold.experiments.ask import ask, sections
-    from threefold.experiments.run import check_batches
-    from threefold.report.words import count
+    from threefold.experiments.run import check_batches, runs_left
     from threefold.results import Store
 
     with fetching() as report:
@@ -132,22 +133,21 @@ def _train(
     with Store(store) as opened:
         for each in asked:
             each.add(opened)
-    stopped, failed = False, None
-    with stopping(until) as stop, Bars(sum(len(each.cells) + len(each.validation) for each in asked)) as bars:
+    trained = [(cells, several) for each in asked for several, cells in each.by_seeds().items()]
+    stop_asked, failed = False, None
+    with stopping(until) as stop, Bars(sum(len(cells) for cells, _ in trained)) as bars:
         try:
-            for several, cells in (pair for each in asked for pair in each.by_seeds().items()):
+            for cells, several in trained:
                 try:
                     run_cells(cells, several, store, bars, stop, place)
                 except Failed as error:  # the next may do better
                     failed = failed or error
         except Stopped:
-            stopped = True
+            stop_asked = True
     with Store(store, readonly=True) as opened:
         mine = [section for section in sections(opened) if section.name in {each.name for each in asked}]
     show(mine, store)
     if failed:
         raise failed
-    if stopped:
-        left = sum(section.left for section in mine)
-        typer.echo(f"threefold: stopped with {count(left, 'run')} left; the same command goes on.", err=True)
-        raise typer.Exit(MORE_TO_DO)
+    if stop_asked:
+        stopped(runs_left(trained, store))

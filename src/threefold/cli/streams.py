@@ -3,7 +3,7 @@
 import os
 import sys
 from io import BufferedWriter, FileIO, TextIOWrapper, UnsupportedOperation
-from typing import TextIO
+from typing import Any, TextIO
 
 from threefold.errors import ThreefoldError
 
@@ -37,16 +37,16 @@ def _open_missing_descriptors() -> list[int]:
 
 def _safe(stream: TextIO | None, descriptor: int) -> TextIO:
     if stream is None:  # so Python has it where the descriptor was closed
-        return TextIOWrapper(BufferedWriter(_Descriptor(descriptor)), errors="backslashreplace", line_buffering=True)
+        return TextIOWrapper(BufferedWriter(Descriptor(descriptor)), errors="backslashreplace", line_buffering=True)
     try:
-        stream.flush()
-        descriptor = stream.fileno()
+        plain = isinstance(stream, TextIOWrapper) and stream.fileno() == descriptor
     except (OSError, UnsupportedOperation):  # a stream in memory
+        plain = False
+    if not plain:
         return stream
-    if not isinstance(stream, TextIOWrapper):
-        return stream
+    assert isinstance(stream, TextIOWrapper)
     return TextIOWrapper(
-        BufferedWriter(_Descriptor(descriptor, stream)),
+        BufferedWriter(Descriptor(descriptor, stream)),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,
@@ -54,8 +54,8 @@ def _safe(stream: TextIO | None, descriptor: int) -> TextIO:
     )
 
 
-class _Descriptor(FileIO):
-    """Drops what nobody reads any more (`threefold list methods | head -1`); a full disk is told once.
+class Descriptor(FileIO):
+    """Drops what nobody reads any more (`threefold list methods | head -1`); a full disk is told once, if it can be.
 
     Training must go on, and end with the status it has earned, whoever stops reading.
     """
@@ -65,18 +65,15 @@ class _Descriptor(FileIO):
         self._stream = stream  # which would close the descriptor if nobody held it
         self._gone = False
 
-    def write(self, data: object, /) -> int:
-        size = memoryview(data).nbytes  # type: ignore[arg-type]
+    def write(self, data: Any, /) -> int:
+        size = memoryview(data).nbytes
         if self._gone:
             return size
         try:
-            return super().write(data)  # type: ignore[arg-type]
-        except BrokenPipeError:
-            self._gone = True
-            return size
+            return super().write(data)
         except OSError as error:
             self._gone = True
-            if self.fileno() == 2:
+            if isinstance(error, BrokenPipeError) or self.fileno() == 2:
                 return size
             raise ThreefoldError(
                 f"standard output cannot be written ({error.strerror}); redirect it to a place with space."

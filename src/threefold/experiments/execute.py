@@ -11,7 +11,8 @@ import torch
 from threefold.engine import Checkpoint, Outcome, Progress, train_together
 from threefold.experiments.cohort import Cohort, Run, crew_of
 from threefold.results import Record, measure, pack, run_key
-from threefold.version import VERSION, revision
+from threefold.revision import revision
+from threefold.version import VERSION
 
 
 def execute(

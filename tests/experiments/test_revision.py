@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from threefold import version
-from threefold.version import revision
+from threefold import revision as module
+from threefold.revision import revision
 
 PROGRAMS = ("core.fsmonitor", "core.hooksPath", "filter.own.clean", "filter.own.process", "remote.origin.uploadpack")
 
@@ -59,7 +59,7 @@ def test_a_checkout_has_the_revision_of_its_commit(tmp_path: Path) -> None:
 
 
 def test_this_very_source_is_a_checkout_or_not_one() -> None:
-    top = Path(version.__file__).parent.parent.parent
+    top = Path(module.__file__).parent.parent.parent
     name = git(top, "rev-parse", "--short=12", "HEAD") if (top / ".git").exists() else None
     assert revision() in (name, f"{name}-dirty")
 

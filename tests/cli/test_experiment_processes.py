@@ -157,7 +157,7 @@ def test_a_time_limit_that_is_none(place: Path, limit: str) -> None:
     with Command(place, *EXPERIMENT, "a.db", "--time-limit", limit) as command:
         ended = command.ended()
     assert ended.status == 2
-    assert re.fullmatch(r"threefold: time-limit is [^\n]*above 0\.\n", ended.err)
+    assert re.fullmatch(r"threefold: time-limit must be a number of seconds above 0, got [^\n]*\.\n", ended.err)
     assert not (place / "a.db").exists()
 
 

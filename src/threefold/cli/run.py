@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from threefold.cli.experiments import StoreFile, TimeLimit
+from threefold.cli.experiments import StoreFile, TimeLimit, Yes
 
 if TYPE_CHECKING:
     from threefold.experiments import Cell, Result
@@ -44,6 +44,7 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")] = "auto",
     time_limit: TimeLimit = None,
+    yes: Yes = False,
     store: StoreFile = Path("threefold.db"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
@@ -56,6 +57,7 @@ def run(
     from threefold.experiments import Cell, Settings, Stopped, parse_seeds, run_cells
     from threefold.experiments.ask import Asked
     from threefold.experiments.cell import written
+    from threefold.experiments.limits import check_runs
     from threefold.experiments.run import check_batches, runs_left
     from threefold.methods import METHODS, parse
     from threefold.results import Store
@@ -75,6 +77,7 @@ def run(
     settings.resolved_device()
     for each in wanted:
         each.using_task_in(cast("TaskIdIn | None", task_id_in))
+    check_runs(len(methods) * len(wanted), len(methods) * len(wanted) * len(chosen), confirmed=yes)
     with fetching() as report:
         cut = kind(load(named or "mnist" if data is None else data, report=report), tasks)
 

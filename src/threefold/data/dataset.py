@@ -36,7 +36,7 @@ class Dataset:
     test_y: Tensor
     fingerprint: str
 
-    @property
+    @cached_property
     def classes(self) -> int:
         return int(self.train_y.max()) + 1
 

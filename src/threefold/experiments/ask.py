@@ -9,6 +9,7 @@ from threefold import protocols, scenarios
 from threefold.data import Report, load
 from threefold.errors import ThreefoldError, unknown
 from threefold.experiments.cell import Cell, Settings, written
+from threefold.experiments.limits import check_runs
 from threefold.experiments.result import Result
 from threefold.experiments.section import Kind, Section
 from threefold.experiments.seeds import parse_seeds
@@ -30,6 +31,7 @@ class Options:
     precision: str = "auto"
     cluster: str | None = None
     cuda: bool | None = None  # has the cluster GPUs? None: there is none
+    yes: bool = False  # are more runs meant than anybody would ask for by mistake?
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
     quick = experiment.quick if options.quick else None
     chosen = _seeds(experiment.seeds, quick) if options.seeds is None else parse_seeds(options.seeds)
     wanted = _only(experiment, options.only)
+    check_runs(*_count(experiment, options, wanted), confirmed=options.yes)
     cells, validation, refused, notes = [], [], [], {}
     own_seeds: dict[Cell, tuple[int, ...]] = {}
     held = experiment.validation
@@ -136,6 +139,20 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
         _command(source, options),
         own_seeds,
     )
+
+
+def _count(experiment: Experiment, options: Options, wanted: Any) -> tuple[int, int]:
+    """How many cells and how many runs it is, without making any: a file of a few lines may be 10⁹ of them."""
+    quick = experiment.quick if options.quick else None
+    cells = runs = 0
+    for part in experiment.parts:
+        for spec, scenario in _pairs(part):
+            if wanted(spec, scenario):
+                points = _thinned(spec, quick.points if quick else None).points * (2 if experiment.validation else 1)
+                given = spec.seeds or part.seeds or experiment.seeds
+                seeds = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
+                cells, runs = cells + points, runs + points * len(seeds)
+    return cells, runs
 
 
 def _seeds(given: str, quick: QuickSpec | None) -> tuple[int, ...]:
@@ -202,6 +219,7 @@ def _command(source: str, options: Options) -> str:
     for option, value in (("--seeds", options.seeds), ("--iters", options.iters), ("--only", ",".join(options.only))):
         words += [option, str(value)] if value else []
     words += ["--quick"] if options.quick else []
+    words += ["--yes"] if options.yes else []
     words += ["--device", options.device] if options.device != "auto" else []
     words += ["--precision", options.precision] if options.precision != "auto" else []
     words += ["--cluster", options.cluster] if options.cluster else []

@@ -164,6 +164,23 @@ def test_what_is_ignored_stays_ignored(place: Path) -> None:
             assert ended(process).status == 3
 
 
+def test_a_signal_that_a_library_took_is_taken_back() -> None:
+    """Ray handles SIGTERM in its own way from when it is connected."""
+    code = """
+import os, signal, sys
+from threefold.cli import stopping
+sys.argv = ["threefold", "experiment"]
+stopping.install()
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
+stopping.loaded()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except KeyboardInterrupt:
+    sys.exit(stopping.status())
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 3
+
+
 def test_where_there_is_no_sighup_nothing_breaks() -> None:
     code = "import signal; del signal.SIGHUP; from threefold.cli import main; main()"
     answer = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True)

@@ -108,6 +108,7 @@ def _run(
     from threefold.cluster import connected
 
     with connected(options.cluster, options.device, per_cohort) as place:
+        stopping.loaded()
         _train(experiments, replace(options, cuda=place.cuda), until, store, place)
 
 

@@ -59,6 +59,10 @@ def install() -> None:
     """Handle the signals that ask a process to stop, from now on. Those that are ignored (nohup) stay ignored."""
     global _process
     _process = _Process()
+    _take_signals()
+
+
+def _take_signals() -> None:
     if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
         return
     for number in SIGNALS:
@@ -67,7 +71,11 @@ def install() -> None:
 
 
 def loaded() -> None:
-    """The command has imported what it needs, and begins to do something."""
+    """The command has imported what it needs, and begins to do something.
+
+    Libraries may have taken a signal for themselves meanwhile: Ray does.
+    """
+    _take_signals()
     _process.phase = Phase.RUNNING
 
 

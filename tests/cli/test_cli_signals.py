@@ -181,6 +181,17 @@ except KeyboardInterrupt:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 3
 
 
+def test_at_the_very_end_a_signal_does_not_change_the_status() -> None:
+    code = """
+import atexit, os, signal, sys
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM))  # what is registered first is called last
+from threefold.cli import main
+main()
+"""
+    answer = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True)
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
 def test_where_there_is_no_sighup_nothing_breaks() -> None:
     code = "import signal; del signal.SIGHUP; from threefold.cli import main; main()"
     answer = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True)

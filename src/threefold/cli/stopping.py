@@ -10,6 +10,7 @@ as usual. What a signal does depends on how far the command is:
 Nothing heavy may be imported here: `main` installs the handler before everything else.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -60,6 +61,7 @@ def install() -> None:
     global _process
     _process = _Process()
     _take_signals()
+    atexit.register(_ignore_signals)
 
 
 def _take_signals() -> None:
@@ -68,6 +70,13 @@ def _take_signals() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _process.handle)
+
+
+def _ignore_signals() -> None:
+    """Python is about to end, with the status it has: a signal would only change that."""
+    for number in SIGNALS:
+        if signal.getsignal(number) == _process.handle:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def loaded() -> None:

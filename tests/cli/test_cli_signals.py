@@ -71,7 +71,7 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize(("number", "after"), [*zip(STOPS, [0.0, 0.4, 1.0], strict=True)])
+@pytest.mark.parametrize(("number", "after"), [*zip(STOPS, [0.0, 0.2, 0.5], strict=True)])
 def test_while_it_loads_it_stops_at_once_in_a_sentence(place: Path, number: int, after: float) -> None:
     with program(place, *RUN) as process:
         wait_until(lambda: signal.SIGTERM in signals_of(process, "SigCgt"))

@@ -66,14 +66,14 @@ def test_a_connection_that_does_not_say_what_it_wants_is_closed(store: Path, mon
     monkeypatch.setattr(server, "REQUEST_TIME", 0.5)
     with watching(store) as address:
         with plain(address) as silent:
-            assert 0.3 < seconds_until_closed(silent) < 5
+            assert 0.3 < seconds_until_closed(silent) < 9
         with plain(address) as slow:
             slow.sendall(GET)
-            assert 0.3 < seconds_until_closed(slow, drip=b"X") < 5
+            assert 0.3 < seconds_until_closed(slow, drip=b"X") < 9
         with plain(address) as second:  # the second request of a connection is as slow
             second.sendall(GET + b"\r\n")
             assert second.recv(9) == b"HTTP/1.1 "
-            assert 0.3 < seconds_until_closed(second, drip=b"X") < 5
+            assert 0.3 < seconds_until_closed(second, drip=b"X") < 9
         assert ask(address)[0] == 200
 
 
@@ -81,8 +81,11 @@ def test_who_watches_is_not_closed(store: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(server, "REQUEST_TIME", 0.2)
     with watching(store) as address, asked(address, "/events") as stream:
         assert stream.readline() == b"event: parts\n"
-        time.sleep(0.6)
-        assert all(stream.readline() for _ in range(20))  # there is a sign of life every second
+        signs = 0
+        while signs < 2:  # there is a sign of life every second
+            line = stream.readline()
+            assert line, "it was closed"
+            signs += line == b":\n"
 
 
 def test_who_does_not_take_the_answer_is_dropped(store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_confirmed_it_is_planned(lab: Path) -> None:
     ("before", "after", "named"),
     [
         ("hidden = 8", "hidden = 5_000_000_000", "hidden must be at most"),
-        ("batch = 16", "batch = 5_000_000_000_000", "batch must be at most"),
+        ("batch = 16", "batch = 500_000_000_000", "batch must be at most"),
         ("tasks = 2", "tasks = 1_000_000", "tasks must be at most"),
         ("iters = 6", "iters = 1_000_000_000_000_000", "iters must be at most"),
     ],

@@ -107,7 +107,7 @@ class Cell:
         )
         where = _task_used_in(scenario, method, task_id_in)
         cell = cls(protocol, scenario.using_task_in(where), method, training, settings.lr or defaults.lr, where)
-        check_numbers(method, training.iters)
+        check_numbers(method, training, protocol.tasks)
         check_sizes(cell.setting, device=training.device, elsewhere=settings.is_elsewhere)
         if cell.refusal():
             return cell

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from threefold.engine import Training
 from threefold.errors import ThreefoldError
 from threefold.methods import Method
 from threefold.methods.part import Setting
@@ -98,16 +99,17 @@ def _largest(sizes: Sizes, name: str, free: int) -> int:
     return fits
 
 
-def check_numbers(method: Method, iters: int) -> None:
+def check_numbers(method: Method, training: Training, tasks: int) -> None:
     """Whole numbers must be such that a tensor can hold them, and what is multiplied with them."""
-    given = {"iters": iters}
+    given = {"iters": training.iters, "batch": training.batch, "hidden": training.hidden, "tasks": tasks}
     for part in method.parts:
         for name, value in part.model_dump().items():
             if isinstance(value, int):
                 given[f"{name} of {part.name}"] = value
     for name, value in given.items():
         if abs(value) > LARGEST:
-            raise ThreefoldError(f"{name} must be at most {LARGEST}, got {value}.")
+            shown = value if value.bit_length() < 100 else f"one of about {value.bit_length() * 3 // 10} digits"
+            raise ThreefoldError(f"{name} must be at most {LARGEST}, got {shown}.")
 
 
 def check_runs(cells: int, runs: int, *, confirmed: bool) -> None:

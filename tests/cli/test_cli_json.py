@@ -223,4 +223,4 @@ def test_diverged_seeds_are_told_and_have_no_mean(lab: Path, cli: Cli) -> None:
     shown = cli(*words)
     assert (shown.status, shown.err) == (0, "")
     assert "diverged" in shown.out
-    assert "split-tiny Class-IL none diverged for seed 1, 2." in shown.out
+    assert "None in Class-IL diverged for seed 1, 2." in shown.out

@@ -1,5 +1,7 @@
 """`threefold run` without `--json`: a table, the reasons for its dashes, and how to run it in full."""
 
+import csv
+import io
 import json
 import re
 import shlex
@@ -131,7 +133,7 @@ def test_variants_of_one_method_have_rows_of_their_own(lab: Path, cli: Cli) -> N
     asked = ["--method", "picky", "--method", "picky:strength=2"]
     lines = shown(cli(*RUN, "--scenario", "task", *asked, "--seeds", "1"))
     assert row(lines, "Picky One")
-    assert row(lines, "Picky One (strength=2.0)")
+    assert row(lines, "Picky One (strength=2)")
 
 
 @pytest.mark.usefixtures("small_mnist")
@@ -141,6 +143,8 @@ def test_what_was_shortened_and_a_command_that_runs_it_in_full(
     words = ["run", "split-mnist", "--tasks", "2", *SETTINGS, "--lr", "0.01", "--scenario", "task"]
     words += ["--scenario", "class", "--method", "none", "--method", "picky:strength=2.5", "--seeds", "5-7"]
     lines = shown(cli(*words))
+    assert sum(line.count("(full length)") for line in lines) == 2, "None's, in both scenarios"
+    assert [each["published"] for each in json.loads(cli(*words, "--json").out)["results"]] == [None] * 3
     note = next(line for line in lines if line.startswith("This was shortened"))
     match = re.fullmatch(
         r"This was shortened: 6 of 2000 iterations per task, 2 of 5 tasks, 8 of 400 units per layer, 3 of 20 seeds\."
@@ -170,7 +174,8 @@ def test_data_of_ones_own_have_no_length_but_their_own(lab: Path, cli: Cli) -> N
 def test_the_full_command_uses_the_task_where_it_was_used(lab: Path, cli: Cli, plan: Callable[[str], Planned]) -> None:
     words = ["run", "permuted-mnist", *SETTINGS, "--method", "xdg", "--scenario", "task", "--task-id-in", "hidden"]
     lines = shown(cli(*words, "--seeds", "2"))
-    assert row(lines, "XdG")[1] == "90.41 ± 0.32", "that of table B.1"
+    assert row(lines, "None")[1] == "90.41 ± 0.32", "as Table B.1 has it"
+    assert "Task-IL, task in hidden layers" in lines[2]
     note = next(line for line in lines if line.startswith("This was shortened"))
     command = note.partition("In full: ")[2]
     assert command == (
@@ -208,3 +213,17 @@ def test_scenarios_may_be_named_one_after_the_other(lab: Path, cli: Cli, plan: C
 def test_a_command_is_remembered_without_its_store_and_with_its_program(words: list[str], command: str) -> None:
     """Whoever shows it knows the store, and names it once; a method of one's own is known to one's own program."""
     assert typed(words) == command
+
+
+@pytest.mark.usefixtures("small_mnist")
+def test_gates_in_the_hidden_layers_have_one_name_in_the_table_and_in_the_report(lab: Path, cli: Cli) -> None:
+    words = ["run", "permuted-mnist", "--tasks", "2", *SETTINGS, "--scenario", "task", "--task-id-in", "hidden"]
+    lines = shown(cli(*words, "--method", "ewc+xdg", "--seeds", "1"))
+    assert row(lines, "EWC")
+    (cells,) = csv.DictReader(io.StringIO(cli("report", "--format", "csv").out))
+    assert (cells["method"], cells["scenario"], cells["written"]) == (
+        "EWC",
+        "Task-IL, task in hidden layers",
+        "ewc+xdg",
+    )
+    assert "Task-IL, task in hidden layers" in lines[2]

@@ -50,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         asked = ask(load_experiment("tiny.toml"), Options(device="cpu"), "experiment tiny.toml")
         with Store("a.db") as store:
-            asked.remember(store)
+            asked.follow(store)
         run_cells(asked.cells, asked.seeds, "a.db")
     return folder
 

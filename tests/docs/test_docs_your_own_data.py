@@ -78,7 +78,7 @@ def test_the_experiment_is_rehearsed_run_and_reported(followed: Desk) -> None:
     assert "Shapes in three tasks:" in full
     for text, seeds in ((quick, 2), (full, 5)):
         assert f"of {seeds} seeds" in text
-        assert all(row in text for row in ("None", "EWC (strength=1.0)", "EWC (strength=10000.0)", "ER"))
+        assert all(row in text for row in ("None", "EWC (strength=1)", "EWC (strength=10000)", "ER"))
     report = (followed.folder / "shapes.html").read_text(encoding="utf-8")
     assert "Shapes in three tasks" in report
     quickly = QuickSpec.model_validate({})

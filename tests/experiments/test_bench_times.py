@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -50,6 +51,29 @@ def test_every_method_is_timed_beside_none(monkeypatch: pytest.MonkeyPatch) -> N
     assert [cost.method for cost in costs] == list(METHODS)
     assert {cost.method: cost.scenario for cost in costs}["xdg"] == "Task-IL"
     assert all(cost.step > 0 and cost.none > 0 for cost in costs)
+
+
+def test_a_method_is_divided_by_the_none_that_was_measured_in_turn_with_it(
+    cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine gets slower and slower: the ratio is that of the two medians of one measurement."""
+    measured: list[dict[str, float]] = []
+
+    def slower(functions: dict[str, object], rounds: int, device: torch.device) -> dict[str, float]:
+        measured.append({"step": 3.0 * (len(measured) + 1), "none": 2.0 * (len(measured) + 1)})
+        return measured[-1]
+
+    monkeypatch.setattr(steps, "stand_in", lambda samples: small())
+    monkeypatch.setattr(steps, "rates", lambda device: floor_module.Rates(1.0, 1.0))
+    monkeypatch.setattr(steps, "medians", slower)
+    monkeypatch.setattr(bench, "bench", lambda *_, **__: [])
+    shown = cli("bench", "--device", "cpu").out
+    assert len(measured) == len(METHODS)
+    rows = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
+    assert [row[4].strip() for row in rows] == ["1.50"] * len(METHODS)
+    assert "÷ none: beside a step of None that was measured in turn with the method's" in shown
+    page = " ".join((Path(__file__).parents[2] / "docs" / "performance.md").read_text(encoding="utf-8").split())
+    assert "a step of None was measured in turn with each method: it is the ratio of these two medians." in page
 
 
 def test_medians_are_taken_in_turns_after_warming_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,11 +230,10 @@ def test_what_is_counted_is_what_is_planned(
     monkeypatch.setattr("threefold.experiments.ask.check_runs", lambda *given, confirmed: counted.append(given))
     text = METHODS.replace("with = { reduction", 'seeds = "4"\nwith = { reduction') + validation
     found = asked(text, **options)
-    cells = [*found.cells, *found.validation]
-    refused = len(found.refused) * (2 if validation else 1)
-    assert counted[0][0] == len(cells) + refused
-    runs = sum(len(found.seeds_of(cell)) for cell in cells)
-    assert runs <= counted[0][1] <= runs + refused * 7
+    whole, twice = found.whole or found, 2 if validation else 1
+    assert counted[0][0] == len(whole.cells) + len(whole.validation) + len(whole.refused) * twice
+    runs = sum(len(found.seeds_of(cell)) for cell in (*found.cells, *found.validation))
+    assert runs <= counted[0][1] <= runs + len(found.refused) * twice * 7
 
 
 class Backwards(Split):

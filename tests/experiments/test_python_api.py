@@ -215,12 +215,12 @@ def test_full_length_runs_are_judged_and_others_are_not() -> None:
             metrics = {"average_accuracy": accuracy}
             records.append(a_record(spec, [0.0] * 5, matrix, metrics))
         document = Result(cell, records).to_json()
-        assert document["published"] == {"mean": 19.9, "sem": 0.02, "n": 20}
+        assert document["published"] == (None if settings else {"mean": 19.9, "sem": 0.02, "n": 20})
         return document["verdict"]
 
-    assert judged(19.8, 19.9, 20.0) == "agrees"
-    assert judged(29.8, 29.9, 30.0) == "differs"
-    assert judged(19.9) == "too few seeds to tell"
+    assert judged(19.8, 19.9, 20.0, 19.9, 19.9) == "agrees"
+    assert judged(29.8, 29.9, 30.0, 29.9, 29.9) == "differs"
+    assert judged(19.9, 19.9, 19.9, 19.9) == "too few seeds to tell"
     assert judged(19.8, 19.9, 20.0, iters=100) is None
     assert judged(19.8, 19.9, 20.0, hidden=8) is None
     assert judged(19.8, 19.9, 20.0, lr=0.01) is None

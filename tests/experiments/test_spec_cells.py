@@ -76,14 +76,14 @@ def test_only(only: Sequence[str], cells: int) -> None:
         (["icral"], "only 'icral' is not known; known: class, domain, ewc, ewc+xdg, lwf, none, task, xdg."),
         (
             ["icarl"],
-            "only is 'icarl', which mine does not hold; right would be of its methods (none, ewc, lwf, xdg, ewc+xdg)"
-            " and of its scenarios (task, domain, class).",
+            "only is 'icarl', which mine does not hold; use its methods (none, ewc, lwf, xdg, ewc+xdg) and its"
+            " scenarios (task, domain, class).",
         ),
-        (["ewc", "si+xdg"], "only is 'si+xdg', which mine does not hold; right would be of its methods (none, ewc,"),
+        (["ewc", "si+xdg"], "only is 'si+xdg', which mine does not hold; use its methods (none, ewc,"),
         (["xdg", "class"], "mine leaves nothing to train: XdG chooses its gates by the task"),
         (
             ["ewc+xdg", "class"],
-            "mine leaves nothing to train: it has none of 'ewc+xdg,class' together; right would be of its methods",
+            "mine leaves nothing to train: it has none of 'ewc+xdg,class' together; use its methods",
         ),
     ],
 )
@@ -213,7 +213,7 @@ def test_one_file_may_hold_several_protocols() -> None:
 def test_the_command_in_the_report_makes_the_same_cells_again(options: dict[str, object]) -> None:
     first = asked(name="my file.toml", **options)
     with Store("a.db") as store:
-        first.remember(store)
+        first.follow(store)
         (section,) = sections(store)
     words = shlex.split(section.command)
     assert words[:3] == ["threefold", "experiment", "my file.toml"]
@@ -229,10 +229,10 @@ def test_the_command_in_the_report_makes_the_same_cells_again(options: dict[str,
         else:
             read[word.removeprefix("--")] = int(value) if (value := next(given)).isdigit() else value
     assert read.pop("device") == "cpu", "on a machine with a GPU the same command would train other cells"
-    again = asked(name="my file.toml", **read)
-    assert [Run(cell, 1).key for cell in again.cells] == [Run(cell, 1).key for cell in first.cells]
+    again, whole = asked(name="my file.toml", **read), first.whole or first
+    assert [Run(cell, 1).key for cell in again.cells] == [Run(cell, 1).key for cell in whole.cells]
     assert again.seeds == first.seeds
-    assert (section.name, section.left) == (first.name, len(first.cells) * len(first.seeds))
+    assert (section.name, section.left) == (first.name, len(whole.cells) * len(first.seeds))
 
 
 def test_what_is_remembered_can_be_read_without_the_data() -> None:
@@ -240,7 +240,7 @@ def test_what_is_remembered_can_be_read_without_the_data() -> None:
     Path("small.npz").unlink()
     Path("mine.toml").unlink()
     with Store("a.db") as store:
-        found.remember(store)
+        found.follow(store)
         (section,) = sections(store)
     assert section.results == []
     assert [(cell.name, reason) for cell, reason in section.refused] == [

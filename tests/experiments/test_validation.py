@@ -110,7 +110,7 @@ def test_a_grid_is_also_trained_on_the_first_tasks_alone(data: Dataset, tmp_path
     assert [cell.protocol.tasks for cell in asked.validation] == [2, 2]
     store = tmp_path / "grid.db"
     with Store(store) as opened:
-        asked.remember(opened)
+        asked.follow(opened)
     run_cells([*asked.cells, *asked.validation], asked.seeds, store)
     with Store(store, readonly=True) as opened:
         (section,) = sections(opened)

@@ -27,7 +27,7 @@ def test_herding_is_the_papers_argmin(seed, sizes, dimensions, rectified):
         found = np.maximum(found, 0)
     real = np.arange(max(sizes)) < np.array(sizes)[:, None]
     poisoned = np.where(real[..., None], found, rng.normal(0, 1e3, found.shape))
-    picked = herd(torch.tensor(poisoned), torch.tensor(real), max(sizes))
+    picked = herd(torch.tensor(poisoned), torch.tensor(real), sizes)
     assert picked.shape == (len(sizes), max(sizes))
     for row, size, values in zip(picked.tolist(), sizes, found, strict=True):
         assert sorted(row[:size]) == list(range(size))  # every sample once, no padding
@@ -38,9 +38,22 @@ def test_herding_is_the_papers_argmin(seed, sizes, dimensions, rectified):
 
 def test_a_shorter_herd_is_the_beginning_of_a_longer_one():
     found, real = torch.rand(2, 12, 4, generator=torch.Generator().manual_seed(0)), torch.ones(2, 12, dtype=torch.bool)
-    longest = herd(found, real, 12)
+    longest = herd(found, real, [12, 12])
     for count in range(1, 12):
-        assert torch.equal(herd(found, real, count), longest[:, :count])
+        assert torch.equal(herd(found, real, [count, count]), longest[:, :count])
+
+
+def test_a_herd_does_not_depend_on_those_beside_it():
+    """Whole classes, padded, with other counts: at the end rounding decides, and it must be the replica's own."""
+    source = torch.Generator().manual_seed(3)
+    found = torch.relu(torch.randn(5, 90, 24, generator=source))
+    found = found / found.norm(dim=-1, keepdim=True).clamp(min=1e-6)
+    sizes, counts = [90, 61, 77, 30, 90], [90, 61, 5, 30, 40]
+    real = torch.arange(90) < torch.tensor(sizes).unsqueeze(1)
+    together = herd(found, real, counts)
+    for replica, (size, count) in enumerate(zip(sizes, counts, strict=True)):
+        alone = herd(found[replica : replica + 1, :size], real[replica : replica + 1, :size], [count])
+        assert torch.equal(together[replica, :count], alone[0])
 
 
 def test_in_float32_a_long_herd_still_follows_the_mean():
@@ -48,8 +61,8 @@ def test_in_float32_a_long_herd_still_follows_the_mean():
     source = torch.Generator().manual_seed(0)
     found = torch.relu(torch.randn(1, 1500, 40, generator=source))
     found = found / found.norm(dim=-1, keepdim=True)
-    picked = herd(found.float(), torch.ones(1, 1500, dtype=torch.bool), 500)[0]
-    exact = herd(found, torch.ones(1, 1500, dtype=torch.bool), 500)[0]
+    picked = herd(found.float(), torch.ones(1, 1500, dtype=torch.bool), [500])[0]
+    exact = herd(found, torch.ones(1, 1500, dtype=torch.bool), [500])[0]
     assert len(set(picked.tolist())) == 500
     mean = found[0].mean(0)
     for count in (1, 5, 50, 500):

@@ -8,7 +8,6 @@ import torch
 from herding_lab import distances
 
 from threefold.methods import herding
-from threefold.methods.herding import herd
 
 
 @pytest.mark.parametrize("count", [1, 3, 8])
@@ -28,7 +27,7 @@ def test_herding_in_groups_or_one_by_one_is_herding(count, monkeypatch):
         monkeypatch.setattr(herding, "FEW", {"cpu": few})
         monkeypatch.setattr(herding, "PRODUCTS", products)
         sizes.clear()
-        chosen[few, products] = herd(found, real, count)
+        chosen[few, products] = herding._herd(found, real, count)
         assert max(sizes, default=0) <= products  # never more at once
         assert bool(sizes) == (few > 0 and products >= 81)
     first, *others = chosen.values()

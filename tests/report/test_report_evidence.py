@@ -24,8 +24,8 @@ def found(method: str, scenario: str, mean: float, seeds: int = 20, of: str = SP
     [
         ("ewc", 98.6, 20, {}, "agrees", "✓"),
         ("ewc", 90.0, 20, {}, "differs", "✗"),
-        ("ewc", 98.6, 2, {}, "too few seeds to tell", "?"),
-        ("ewc", 98.6, 20, {"iters": 100}, "shortened: not judged", ""),
+        ("ewc", 98.6, 4, {}, "too few seeds to tell", "?"),
+        ("ewc", 98.6, 20, {"iters": 100}, "other length: not judged", ""),
         ("ewc", 98.6, 20, {"iters": 9000}, "other settings: not judged", ""),
         ("ewc:strength=3", 98.6, 20, {}, "other settings: not judged", ""),
         ("er", 98.6, 20, {}, "nothing published", ""),
@@ -40,8 +40,8 @@ def test_the_judgement_in_words(
 
 def test_the_verdict_is_that_of_the_one_rule() -> None:
     evidence = found("dgr", "class", 91.5)
-    assert evidence.published
-    assert evidence.verdict == verdict(evidence.accuracy, evidence.published)
+    assert evidence.paper
+    assert evidence.verdict == verdict(evidence.accuracy, evidence.paper)
 
 
 def test_spread_over_seeds() -> None:
@@ -83,13 +83,21 @@ def test_what_may_be_a_fault_is_not_explained_away(method: str, scenario: str, m
 
 def test_a_network_that_knows_its_last_task_only_is_recognised_without_the_paper() -> None:
     evidence = found("ewc:strength=3", "class", 20.5, of="split-fashion")
-    assert evidence.published is None
+    assert evidence.paper is None
     assert "At the end it knows the last task" in str(evidence.explanation)
 
 
 def test_a_shortened_run_far_below_the_published_number_is_not_explained_by_it() -> None:
     assert found("lwf", "domain", 55.0, iters=10).explanation is None
     assert found("lwf", "domain", 65.0, iters=10).explanation is not None
+
+
+def test_a_run_of_fewer_tasks_is_not_explained_by_the_published_number() -> None:
+    shorter = type(protocol())(protocol().data, 2)
+    cell = a_cell(shorter, "class", "none")
+    assert cell.published()
+    found = boards(Section("a", "A", "table", [a_result(cell, 39.0)]))[0].cells[0]
+    assert "published" not in str(found.explanation or "")
 
 
 def test_a_reason_that_several_methods_share_is_said_once() -> None:
@@ -117,8 +125,8 @@ def test_table_b1_has_two_ways_to_use_the_task() -> None:
     assert board.columns == ["Task-IL, task in output layer", "Task-IL, task in hidden layers"]
     assert [row for _, row in board.rows] == ["None", "EWC", "Online EWC", "SI", "LwF", "DGR", "DGR+distill"]
     hidden = board.at["None", board.columns[1]]
-    assert hidden.published
-    assert hidden.published.mean == 90.41
+    assert hidden.paper
+    assert hidden.paper.mean == 90.41
 
 
 def test_the_same_method_trained_in_two_ways_keeps_both_rows() -> None:
@@ -142,10 +150,24 @@ def test_pairs_of_a_column_are_compared_and_corrected() -> None:
 
 @pytest.mark.parametrize(
     ("methods", "seeds", "told"),
-    [(["none"], 5, "one method only"), (["none", "dgr"], 1, "too few seeds to compare")],
+    [
+        (["none"], 5, "one method only"),
+        (["none", "dgr"], 1, "nothing is decided, fewer than five seeds in common."),
+        (["none", "dgr"], 4, "nothing is decided, fewer than five seeds in common."),
+        (["none", "dgr"], 5, "None and DGR differ significantly."),
+    ],
 )
 def test_where_nothing_can_be_compared(methods: list[str], seeds: int, told: str) -> None:
     assert told in boards(a_table(methods=methods, seeds=seeds))[0].significance[0].sentence
+
+
+def test_pairs_that_are_not_tested_are_told_with_the_reason() -> None:
+    made = [("ewc", 5, []), ("si", 5, []), ("none", 4, []), ("lwf", 5, [2])]
+    results = [a_result(a_cell(protocol(), "task", m), 90.0, seeds=n, diverged=lost) for m, n, lost in made]
+    sentence = boards(Section("mine", "Mine", "table", results))[0].significance[0].sentence
+    assert sentence.endswith("(5 pairs not tested: fewer than five seeds in common or a seed diverged).")
+    lost = boards(Section("mine", "Mine", "table", [results[0], results[3]]))[0].significance[0].sentence
+    assert lost == "Task-IL: nothing is decided, a seed diverged."
 
 
 def test_a_diverged_seed_is_named_and_leaves_no_mean() -> None:

@@ -1,5 +1,6 @@
 """What figures show, and that they can be drawn."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -7,11 +8,15 @@ import numpy as np
 import pytest
 from fake_sections import a_cell, a_result, a_table, budgets, figure_c1, grids, protocol
 from hostile import hostile_section
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from threefold.errors import ThreefoldError
 from threefold.experiments import Section
 from threefold.report import save_figures, svg
+from threefold.report.cell_figures import draw_curves, draw_matrices
 from threefold.report.charts import charts
+from threefold.report.evidence import Board, boards
 from threefold.report.panels import By, Line, Mark, Panel, reach
 from threefold.report.svg import nice, spread
 from threefold.results import Summary
@@ -55,7 +60,7 @@ def test_levels_have_brief_names_where_these_tell_them_apart() -> None:
     methods = ("lwf:reduction=mean", "dgr-distill:temperature=1", "dgr-distill:temperature=3")
     results = [curve, *(a_result(a_cell(protocol(), "task", method), 50.0) for method in methods)]
     (panel,) = charts([Section("c", "C", "budgets", results)])[0][1].panels
-    names = ["LwF", "DGR+distill (temperature=1.0)", "DGR+distill (temperature=3.0)"]
+    names = ["LwF", "DGR+distill (temperature=1)", "DGR+distill (temperature=3)"]
     assert [level.label for level in panel.levels] == names
 
 
@@ -184,6 +189,40 @@ def test_cells_that_diverged_are_left_out(tmp_path: Path) -> None:
     none = a_result(a_cell(protocol(), "task", "si"), 90.0, seeds=1, diverged=[1])
     assert len(save_figures([Section("a", "A", "table", [some, none])], tmp_path, ["png"])) == 2
     assert save_figures([Section("a", "A", "table", [none])], tmp_path, ["png"]) == []
+
+
+@pytest.fixture(scope="module")
+def survivors() -> Board:
+    """Of EWC two seeds of five diverged, of SI none."""
+    results = [
+        a_result(a_cell(protocol(), "task", "ewc"), 90.0, seeds=5, diverged=[2, 4]),
+        a_result(a_cell(protocol(), "task", "si"), 90.0, seeds=5),
+    ]
+    return boards(Section("a", "A", "table", results))[0]
+
+
+TOLD = "mean of 3 of 5 seeds; 2 diverged"
+
+
+@pytest.mark.parametrize("draw", [draw_curves, draw_matrices])
+def test_a_mean_over_the_seeds_that_survived_says_so(survivors: Board, draw: Callable[[Board], Figure]) -> None:
+    texts = [" ".join(text.get_text().split()) for text in draw(survivors).findobj(Text)]
+    assert texts.count(TOLD) == 1, "of EWC alone"
+
+
+def test_cards_of_the_page_say_so_too(survivors: Board) -> None:
+    for found, times in zip(survivors.cells, (1, 0), strict=True):
+        for card in (svg.forgetting(found.result.initial, found.result.matrix), svg.heat_map(found.result.matrix)):
+            assert card.count(f">{TOLD}</text>") == times
+            assert card.count(f"({TOLD})") == times, "for those who hear it"
+
+
+def test_a_level_that_cannot_be_drawn_is_named() -> None:
+    results = [a_result(a_cell(protocol(), "task", method), 50.0) for method in ("er:budget=10", "none")]
+    results.append(a_result(a_cell(protocol(), "task", "ewc"), 50.0, diverged=[2]))
+    ((_, chart),) = charts([Section("c", "C", "budgets", results)])
+    assert [level.label for level in chart.panels[0].levels] == ["None"]
+    assert chart.key.endswith("Not drawn, as a seed diverged: EWC, Task-IL.")
 
 
 def test_errors_are_sentences(tmp_path: Path) -> None:

@@ -71,6 +71,19 @@ def test_a_dash_leads_to_its_reason(text: str) -> None:
     assert re.search(rf'<li id="{name}">– XdG, Class-IL: XdG chooses its gates by the task', text)
 
 
+def test_pairs_are_shown_with_their_test_interval_effect_and_seeds(sections: list[Section], text: str) -> None:
+    """By hand: EWC and SI of the first table's Domain-IL."""
+    assert "Paired t test at 5% over the seeds that both methods have, Holm&#x27;s correction over the pairs" in text
+    results = {r.cell.method.name: r for r in sections[0].results if r.cell.scenario.name == "domain"}
+    differences = np.subtract(results["ewc"].accuracy.per_seed, results["si"].accuracy.per_seed)
+    mean, deviation = differences.mean(), differences.std(ddof=1)
+    reach = 2.09302 * deviation / 20**0.5  # 19 degrees of freedom
+    shown = [f"{value:+.2f}".replace("-", "−") for value in (mean, mean - reach, mean + reach, mean / deviation)]
+    cells = ["EWC", "SI", f"{shown[0]} [{shown[1]}, {shown[2]}]", shown[3], "20"]
+    row = r"\s*".join(rf"<td[^>]*>{re.escape(cell)}</td>" for cell in cells)
+    assert re.search(row, text)
+
+
 def test_low_numbers_and_selection_are_explained(text: str) -> None:
     assert "low, as published" in text
     assert "methods that only regularise fail when the task must be inferred" in text

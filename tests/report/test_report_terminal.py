@@ -5,14 +5,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from threefold.data import Dataset
-from threefold.experiments import Cell, Result, Settings
+from threefold.experiments import Cell, Result, Section, Settings
 from threefold.methods import Method, Offline, Part, hyper
 from threefold.methods.part import Setting
 from threefold.protocols import Split
-from threefold.report.terminal import comparison, plus_minus, reasons, title
+from threefold.report.evidence import boards
+from threefold.report.terminal import fitting, reasons
+from threefold.report.words import plus_minus, title
 from threefold.results import Record, measure, run_key, summarize
 from threefold.scenarios import SCENARIOS
 
@@ -60,9 +62,10 @@ def a_result(cell: Cell, accuracies: Sequence[float]) -> Result:
     return Result(cell, records)
 
 
-def drawn(table: RenderableType, width: int = 120) -> list[str]:
+def drawn(results: Sequence[Result], refused: Sequence[tuple[Cell, str]] = (), width: int = 120) -> list[str]:
     console = Console(width=width, record=True, file=open("/dev/null", "w"), color_system=None)  # noqa: SIM115
-    console.print(table)
+    (board,) = boards(Section("run", "Run", "table", results, refused))
+    console.print(fitting(console, board))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -79,41 +82,60 @@ def test_ours_stands_beside_the_published(split: Split) -> None:
         a_result(a_cell(split, "class"), [19.9, 19.9]),
         a_result(a_cell(split, "task", Offline()), [99.66, 99.66]),
     ]
-    lines = drawn(comparison(results, []))
+    lines = drawn(results)
     assert lines[0] == "split-mnist: average accuracy over all tasks, per cent (mean ± SEM of 2 seeds)"
     header = [cell.strip() for cell in lines[2].split("┃")[1:-1]]
     assert header == ["Method", "Task-IL", "published", "Domain-IL", "published", "Class-IL", "published"]
     assert row(lines, "None") == [
-        *("88.00 ± 1.00", "87.19 ± 0.94"),
-        *("60.00 ± 0.50", "59.21 ± 2.04"),
-        *("19.90 ± 0.00", "19.90 ± 0.02"),
+        *("88.00 ± 1.00 ?", "87.19 ± 0.94"),
+        *("60.00 ± 0.50 ?", "59.21 ± 2.04"),
+        *("19.90 ± 0.00 ?", "19.90 ± 0.02"),
     ]
-    assert row(lines, "Offline") == ["99.66 ± 0.00", "99.66 ± 0.02", *[""] * 4], "not asked for"
+    assert row(lines, "Offline") == ["99.66 ± 0.00 ?", "99.66 ± 0.02", *["…", ""] * 2]
+    assert lines[-1] == "? too few seeds to tell; … not run."
+
+
+def test_the_published_number_of_a_shorter_run_is_marked(split: Split) -> None:
+    results = [a_result(a_cell(split, "task", iters=5), [87, 89]), a_result(a_cell(split, "class", lr=0.5), [19, 21])]
+    lines = drawn(results)
+    assert row(lines, "None") == ["88.00 ± 1.00", "87.19 ± 0.94", "20.00 ± 1.00", "19.90 ± 0.02"]
+    (below,) = [line for line in lines if "full length" in line]
+    assert [cell.strip() for cell in below.split("│")[1:-1]] == ["", "", "(full length)", "", "(paper's settings)"]
+
+
+def test_verdicts_stand_beside_the_numbers(split: Split) -> None:
+    results = [
+        a_result(a_cell(split, "task"), [87, 88, 86, 87, 87]),
+        a_result(a_cell(split, "domain"), [99, 98, 99, 98, 97]),
+    ]
+    lines = drawn(results)
+    assert row(lines, "None") == ["87.00 ± 0.32 ✓", "87.19 ± 0.94", "98.20 ± 0.37 ✗", "59.21 ± 2.04"]
+    assert lines[-1] == "✓ agrees with the published number; ✗ differs from the published number."
 
 
 def test_refused_pairs_are_dashes_with_a_reason(split: Split) -> None:
     cells = [a_cell(split, scenario, Shy()) for scenario in ("task", "domain", "class")]
     refused = [(cell, reason) for cell in cells if (reason := cell.refusal())]
-    lines = drawn(comparison([a_result(cell, [50.0]) for cell in cells[:2]], refused))
+    results = [a_result(cell, [50.0]) for cell in cells[:2]]
+    lines = drawn(results, refused)
     assert row(lines, "shy") == ["50.00", "50.00", "–"], "nothing is published, so there is no column for it"
-    assert reasons(refused) == {"shy in Class-IL": "Shy does not like to compete."}
+    (board,) = boards(Section("run", "Run", "table", results, refused))
+    assert reasons(board) == {"shy in Class-IL": "Shy does not like to compete."}
 
 
 def test_a_method_refused_everywhere_still_has_its_row(split: Split) -> None:
-    lines = drawn(
-        comparison([a_result(a_cell(split, "class"), [20.0])], [(a_cell(split, "class", Shy()), "It is shy.")])
-    )
-    assert row(lines, "None") == ["20.00", "19.90 ± 0.02"]
-    assert row(lines, "shy") == ["–", "–"]
+    lines = drawn([a_result(a_cell(split, "class"), [20.0])], [(a_cell(split, "class", Shy()), "It is shy.")])
+    assert row(lines, "None") == ["20.00 ?", "19.90 ± 0.02"]
+    assert row(lines, "shy") == ["–", ""]
 
 
 def test_variants_are_told_apart_by_what_was_given(split: Split) -> None:
     results = [a_result(a_cell(split, "task", part), [50.0]) for part in (Shy(), Shy(strength=2))]
     results.append(a_result(a_cell(split, "task", Shy(strength=3), Offline()), [60.0]))
-    lines = drawn(comparison(results, []))
+    lines = drawn(results)
     assert row(lines, "shy")
-    assert row(lines, "shy (strength=2.0)")
-    assert row(lines, "shy (strength=3.0) + Offline")[0] == "60.00"
+    assert row(lines, "shy (strength=2)")
+    assert row(lines, "shy (strength=3) + Offline")[0] == "60.00"
 
 
 def test_a_narrow_table_loses_nothing(split: Split) -> None:
@@ -121,20 +143,20 @@ def test_a_narrow_table_loses_nothing(split: Split) -> None:
     scenarios = ("task", "domain", "class")
     results = [a_result(a_cell(split, s), [87.0, 89.0]) for s in scenarios]
     results += [a_result(a_cell(split, s, Offline()), [98.0, 99.0]) for s in scenarios]
-    lines = drawn(comparison(results, [], narrow=True), width=80)
+    lines = drawn(results, width=80)
     assert "below: published" in " ".join(lines[:3])
     assert not any("…" in line for line in lines)
     place = next(number for number, line in enumerate(lines) if line.startswith("│ None "))
-    assert row(lines, "None") == ["88.00 ± 1.00"] * 3
+    assert row(lines, "None") == ["88.00 ± 1.00 ?"] * 3
     below = [cell.strip() for cell in lines[place + 1].split("│")[2:-1]]
     assert below == ["87.19 ± 0.94", "59.21 ± 2.04", "19.90 ± 0.02"]
-    assert row(lines, "Offline") == ["98.50 ± 0.50"] * 3
+    assert row(lines, "Offline") == ["98.50 ± 0.50 ?"] * 3
 
 
 def test_one_diverged_seed_leaves_no_mean(split: Split) -> None:
     result = a_result(a_cell(split, "class"), [20.0, math.nan])
     assert result.diverged == [2]
-    assert row(drawn(comparison([result], [])), "None")[0] == "diverged"
+    assert row(drawn([result]), "None")[0] == "diverged ?"
 
 
 @pytest.mark.parametrize(
@@ -153,8 +175,6 @@ def test_titles() -> None:
 
 def test_the_same_method_trained_in_two_ways_has_two_rows(split: Split) -> None:
     some = [a_result(a_cell(split, "class", hidden=hidden), [20.0 + hidden]) for hidden in (10, 30)]
-    lines = drawn(comparison(some, []))
-    assert row(lines, "None")[0] == "30.00"
-    (other,) = [line for line in lines if "None [" in line]
-    assert "30 units" in other
-    assert "50.00" in other
+    lines = drawn(some)
+    assert row(lines, "None (hidden=10)")[0] == "30.00"
+    assert row(lines, "None (hidden=30)")[0] == "50.00"

@@ -72,8 +72,8 @@ def test_a_report_needs_no_data(name: str) -> None:
 
 
 def test_a_shortened_experiment_says_so() -> None:
-    text = markdown.render([a_table(methods=["none"], seeds=2, iters=40)])
-    assert "Shortened: 40 of 2000 iterations per task" in text
+    section = replace(a_table(methods=["none"], seeds=2, iters=40), shortened=["40 of 2000 iterations per task"])
+    assert "Shortened: 40 of 2000 iterations per task." in markdown.render([section])
     assert "Shortened" not in markdown.render([a_table(methods=["none"], seeds=2)])
 
 
@@ -146,11 +146,35 @@ def test_csv_leaves_what_does_not_exist_empty() -> None:
     assert (row["sem"], row["published_mean"], row["difference"]) == ("", "", "")
 
 
+OTHER_WAYS = [("ewc", {"iters": 5}, "full length"), ("ewc:strength=3", {}, "paper's settings")]
+
+
+@pytest.mark.parametrize(("method", "settings", "mark"), OTHER_WAYS)
+def test_a_published_number_is_a_cells_own_only_where_it_was_trained_so(
+    method: str, settings: dict[str, object], mark: str
+) -> None:
+    """87.19 beside two tasks and five iterations would be read as what these should have come to."""
+    result = a_result(a_cell(protocol(), "class", method, **settings), 20.0)
+    section = Section("a", "A", "table", [result])
+    (row,) = csv.DictReader(io.StringIO(render([section], "csv")))
+    assert [row[f"published_{name}"] for name in ("mean", "sem", "n")] == ["", "", ""]
+    assert (result.to_json()["published"], result.published) == (None, None)
+    for kind in ("markdown", "latex", "html"):
+        text = render([section], kind)
+        after = [text[found.end() : found.end() + 60] for found in re.finditer(r"20\.01", text)]
+        assert len(after) >= 2, "in the table, and among the reasons"
+        assert all(mark.split()[-1] in each for each in after), (kind, after)
+    assert "published</text>" not in render([section], "html"), "nor is it drawn beside the seeds"
+    again = render([Section("a", "A", "table", [a_result(a_cell(protocol(), "class", "ewc"), 20.0)])], "html")
+    assert "published</text>" in again
+    assert mark not in again
+
+
 def test_no_name_is_mark_up() -> None:
     section = hostile_section()
     text = markdown.render([section])
     assert "<script" not in text
-    assert {len(row) for row in rows_of(text)} <= {8, 10}  # the table, the evidence
+    assert {len(row) for row in rows_of(text)} <= {5, 10}  # the table, the evidence
     tex = latex.render([section])
     assert r"\input" not in tex
     assert "$x^2$" not in tex

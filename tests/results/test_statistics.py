@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import threefold.results
-from threefold.results import compare_all, holm, mean_sem, summarize, welch
+from threefold.results import Summary, compare_all, holm, mean_sem, paired, summarize, welch
 
 samples = st.lists(st.integers(0, 10_000).map(lambda n: n / 100), min_size=2, max_size=25)
 
@@ -109,20 +109,123 @@ def test_holm_lies_between_no_correction_and_bonferroni_and_keeps_the_order(p_va
     assert by_p == sorted(corrected)
 
 
+def seeded(values: list[float], seeds: list[int] | None = None) -> Summary:
+    """Values of the seeds 1, 2, …, or of these."""
+    return summarize(values, seeds or range(1, len(values) + 1))
+
+
+def test_paired_by_hand():
+    """Differences 1, 2, 3, 4, 5: mean 3, standard deviation √2.5; four degrees of freedom, whose 97.5% point is 2.7764.
+    p is the area beyond t = 3 √5 / √2.5 = 4.24264 on both sides."""
+    found = paired(seeded([51, 62, 73, 84, 95]), seeded([50, 60, 70, 80, 90]))
+    assert found.value == 3.0
+    reach = 2.776445 * math.sqrt(2.5 / 5)
+    assert (found.low, found.high) == pytest.approx((3 - reach, 3 + reach), abs=1e-5)
+    assert found.p == pytest.approx(0.013236, abs=1e-5)
+    assert found.effect == pytest.approx(3 / math.sqrt(2.5))
+    assert found.seeds == 5
+
+
+pairs = st.lists(st.tuples(*[st.integers(0, 10_000).map(lambda n: n / 100)] * 2), min_size=5, max_size=25)
+
+
+@settings(deadline=None)
+@given(pairs)
+def test_paired_is_scipys(values):
+    first, second = (list(side) for side in zip(*values, strict=True))
+    differences = [one - other for one, other in values]
+    assume(max(differences) - min(differences) > 1e-6)
+    ours, theirs = paired(seeded(first), seeded(second)), stats.ttest_rel(first, second)
+    interval = theirs.confidence_interval(0.95)
+    assert ours.p == pytest.approx(theirs.pvalue, rel=1e-6, abs=1e-12)
+    assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high), rel=1e-6, abs=1e-9)
+    assert ours.effect == pytest.approx(theirs.statistic / math.sqrt(len(values)), rel=1e-6)
+
+
+@settings(deadline=None)
+@given(pairs, st.randoms(use_true_random=False))
+def test_values_are_paired_by_seed_not_by_place(values, random):
+    seeds = list(range(3, 3 + len(values)))
+    first, second = (list(side) for side in zip(*values, strict=True))
+    order = random.sample(range(len(seeds)), len(seeds))
+    shuffled = seeded([second[place] for place in order], [seeds[place] for place in order])
+    assert paired(seeded(first, seeds), shuffled) == paired(seeded(first, seeds), seeded(second, seeds))
+
+
+def test_only_common_seeds_are_compared():
+    first = seeded([50.0, 61, 72, 83, 94, 10], [1, 2, 3, 4, 5, 6])
+    second = seeded([99.0, 50, 60, 70, 80, 90], [7, 1, 2, 3, 4, 5])
+    assert paired(first, second) == paired(seeded([50.0, 61, 72, 83, 94]), seeded([50.0, 60, 70, 80, 90]))
+
+
+@pytest.mark.parametrize("common", [0, 1, 2, 4])
+def test_fewer_than_five_common_seeds_decide_nothing(common):
+    """However clear the difference: both have six seeds, and so many of them in common."""
+    later = list(range(7 - common, 13 - common))
+    found = paired(seeded([99.0, 99.1, 99.2, 99.3, 99.4, 99.5]), seeded([1.0, 2, 3, 4, 5, 6], later))
+    assert all(map(math.isnan, (found.low, found.high, found.p, found.effect)))
+    assert found.seeds == common
+    assert math.isnan(found.value) == (common == 0)
+
+
+def test_values_without_seeds_cannot_be_paired():
+    assert paired(summarize([1.0] * 6), summarize([2.0] * 6)).seeds == 0
+
+
+@pytest.mark.parametrize(("shift", "p", "effect"), [(0.0, 1.0, 0.0), (2.0, 0.0, math.inf), (-2.0, 0.0, -math.inf)])
+def test_the_same_difference_for_every_seed(shift, p, effect):
+    """Two methods that do the same have no difference; one that is always two points above has no doubt."""
+    found = paired(seeded([value + shift for value in (64.0, 16, 32, 8, 4)]), seeded([64.0, 16, 32, 8, 4]))
+    assert found.low == found.value == found.high == shift
+    assert (found.p, found.effect) == (p, effect)
+
+
+def test_rounding_is_no_difference():
+    """0.1 + 0.2 is 0.30000000000000004, for every seed: that would be significant."""
+    found = paired(seeded([0.1 + 0.2] * 5), seeded([0.3] * 5))
+    assert (found.value, found.p) == (0.0, 1.0)
+
+
+def test_one_side_without_spread():
+    """Against a constant it is the test of one sample."""
+    values = [19.8, 20.1, 20.4, 19.9, 20.6, 20.2]
+    found = paired(seeded(values), seeded([20.0] * 6))
+    assert found.p == pytest.approx(stats.ttest_1samp(values, 20.0).pvalue)
+
+
+def test_a_diverged_seed_is_not_dropped_from_a_comparison():
+    """Nor one that the other side does not have: a method of which a run diverged has no mean."""
+    fine = seeded([90.0, 91, 92, 93, 94])
+    for diverged in (seeded([math.nan, 51, 52, 53, 54, 55]), seeded([50.0, 51, 52, 53, 54, math.nan])):
+        for found in (paired(fine, diverged), paired(diverged, fine)):
+            assert all(map(math.isnan, (found.value, found.low, found.high, found.p, found.effect)))
+            assert found.seeds == 5
+
+
+def test_pairing_sees_what_welch_cannot():
+    """Seeds scatter by tens of points, and one method is two points above the other for every one of them."""
+    low = [50.0, 60, 70, 80, 90, 55, 65]
+    high = [value + 2 + bonus for value, bonus in zip(low, (0.1, -0.1, 0.2, -0.2, 0, 0.1, -0.1), strict=True)]
+    first, second = seeded(high), seeded(low)
+    assert welch(first, second).p > 0.5
+    assert paired(first, second).p < 1e-6
+
+
 def test_a_column_compares_every_pair_once():
     column = {
-        "none": summarize([19.8, 19.9, 20.0, 19.9]),
-        "ewc": summarize([19.9, 20.1, 20.0, 19.8]),
-        "dgr": summarize([90.1, 91.2, 90.8, 91.0]),
-        "lone": summarize([50.0]),
+        "none": seeded([19.8, 19.9, 20.0, 19.9, 19.8]),
+        "ewc": seeded([19.9, 20.1, 20.0, 19.8, 19.9]),
+        "dgr": seeded([90.1, 91.2, 90.8, 91.0, 90.5]),
+        "few": seeded([50.0, 51.0, 52.0, 53.0]),
     }
     found = {(c.first, c.second): c for c in compare_all(column)}
     assert len(found) == 6
     assert found["none", "dgr"].significant
     assert found["ewc", "dgr"].significant
     assert not found["none", "ewc"].significant
-    assert not found["dgr", "lone"].significant
-    worst = stats.ttest_ind(column["none"].per_seed, column["ewc"].per_seed, equal_var=False).pvalue
+    assert not found["dgr", "few"].significant
+    assert math.isnan(found["dgr", "few"].p_holm)
+    worst = stats.ttest_rel(column["none"].per_seed, column["ewc"].per_seed).pvalue
     assert found["none", "ewc"].p_holm == pytest.approx(worst)  # the largest p of all is multiplied by 1
     least = min(c.difference.p for c in found.values() if not math.isnan(c.difference.p))
     assert min(c.p_holm for c in found.values() if not math.isnan(c.p_holm)) == pytest.approx(3 * least)

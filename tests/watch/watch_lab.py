@@ -33,7 +33,7 @@ def keep(path: Path, section: Section, *, results: bool = True) -> None:
             selected=section.selected,
             notes=section.notes,
             command=section.command,
-        ).remember(store)
+        ).follow(store)
         if results:
             store.add(record for result in section.results for record in result.records)
 

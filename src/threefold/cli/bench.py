@@ -98,6 +98,7 @@ def _steps(device: str, kind: "type[Protocol]", rounds: int, on: str) -> None:
         for c in costs
     )
     _show(f"a step on the second task of {kind.name} MNIST, 20 replicas, {on}", 2, columns, rows)
+    typer.echo("÷ none: beside a step of None that was measured in turn with the method's")
     typer.echo("floor: the larger of products and memory, at the rates of a large product and a large copy here")
 
 

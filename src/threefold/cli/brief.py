@@ -10,22 +10,18 @@ from rich.console import Console
 
 from threefold.experiments import Section
 from threefold.experiments.command import at
+from threefold.report.evidence import boards
 from threefold.report.terminal import fitting
 from threefold.report.words import count
-from threefold.results import published_cells
-
-PAPER_SEEDS = max(cell.n for cell in published_cells())
 
 
 def show(sections: Sequence[Section], store: Path) -> None:
     """The tables, what they came to, and where to find more."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     for section in sections:
-        for protocol in dict.fromkeys(result.cell.protocol.title for result in section.results):
-            if section.kind == "table":
-                mine = [result for result in section.results if result.cell.protocol.title == protocol]
-                refused = [pair for pair in section.refused if pair[0].protocol.title == protocol]
-                console.print(fitting(console, mine, refused))
+        for board in boards(section) if section.kind == "table" else []:
+            if board.cells:
+                console.print(fitting(console, board.begun()))
         verdicts = Counter(str(v.outcome) for result in section.results if (v := result.verdict))
         words = [f"{number} of {verdicts.total()} cells: {outcome}" for outcome, number in verdicts.most_common()]
         runs = sum(len(result.records) for result in section.results)
@@ -38,21 +34,12 @@ def show(sections: Sequence[Section], store: Path) -> None:
 
 
 def shortened(section: Section, store: Path) -> str:
-    """A sentence that says what is less than in the paper, and the command that runs all of it, if there is one."""
-    cut = []
-    for result in section.results:
-        seeds = len(result.records)
-        cut += result.cell.cuts()
-        if section.selected == "oracle" and section.kind == "table" and seeds < PAPER_SEEDS:
-            cut.append(f"{seeds} of {PAPER_SEEDS} seeds")
-    if not cut:
+    """A sentence that says what is less than the experiment's own file asks for, and the command for all of it."""
+    if not section.shortened:
         return ""
-    told = f"This was shortened: {', '.join(dict.fromkeys(cut))}."
-    commands = section.command.split(" && ")
-    full = dict.fromkeys(map(_in_full, commands))
-    if list(full) == commands:  # so says the experiment's own file
-        return told
-    return f"{told} In full: {' && '.join(command + at(store) for command in full)}"
+    full = dict.fromkeys(map(_in_full, section.command.split(" && ")))
+    commands = " && ".join(command + at(store) for command in full)
+    return f"This was shortened: {', '.join(section.shortened)}. In full: {commands}"
 
 
 def _in_full(command: str) -> str:

@@ -123,7 +123,7 @@ def _train(
     from threefold.cli.progress import Bars, fetching
     from threefold.experiments import Failed, Stopped, run_cells
     from threefold.experiments.ask import ask, sections
-    from threefold.experiments.run import check_batches, runs_left
+    from threefold.experiments.run import check_batches
     from threefold.results import Store
 
     with fetching() as report:
@@ -133,7 +133,7 @@ def _train(
             check_batches(cells, several)  # before the store is there
     with Store(store) as opened:
         for each in asked:
-            each.add(opened)
+            each.follow(opened)
     trained = [(cells, several) for each in asked for several, cells in each.by_seeds().items()]
     stop_asked, failed = False, None
     with stopping.stopping(until) as stop, Bars(sum(len(cells) for cells, _ in trained)) as bars:
@@ -146,9 +146,10 @@ def _train(
         except Stopped:
             stop_asked = True
     with Store(store, readonly=True) as opened:
+        left = sum(each.left(opened) for each in asked)
         mine = [section for section in sections(opened) if section.name in {each.name for each in asked}]
     show(mine, store)
     if failed:
         raise failed
     if stop_asked:
-        stopping.stopped(runs_left(trained, store))
+        stopping.stopped(left)

@@ -21,7 +21,7 @@ from threefold.data import Report
 from threefold.engine import Progress as Stand
 from threefold.experiments import Cohort, Result, Watcher
 from threefold.experiments.cohort import and_others
-from threefold.report.terminal import ours
+from threefold.report.words import plus_minus
 
 LINES = 8  # cohorts in training that are shown: a cluster has hundreds
 
@@ -88,7 +88,7 @@ class Bars(Watcher):
     def done(self, result: Result) -> None:
         self.bars.advance(self.whole)
         if not self.bars.disable:
-            self.bars.console.print(f"{result.cell.name}: {ours(result)}", highlight=False, markup=False)
+            self.bars.console.print(f"{result.cell.name}: {plus_minus(result.accuracy)}", highlight=False, markup=False)
 
     def warn(self, text: str) -> None:
         self.bars.console.print(f"threefold: {text}", highlight=False, markup=False, soft_wrap=True)

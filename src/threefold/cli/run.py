@@ -58,7 +58,7 @@ def run(
     from threefold.experiments.ask import Asked
     from threefold.experiments.cell import written
     from threefold.experiments.limits import check_runs
-    from threefold.experiments.run import check_batches, runs_left
+    from threefold.experiments.run import check_batches
     from threefold.methods import METHODS, parse
     from threefold.results import Store
 
@@ -90,13 +90,16 @@ def run(
     cell = allowed[0]
     name = f"{cut.title}, {cell.training.iters} iterations"
     check_batches(allowed, chosen)  # before the store is there
+    asked = Asked(f"run {name}", name, chosen, allowed, refused, command=typed(sys.argv))
     with Store(store) as opened:  # now, so that others can see what is asked for while it is trained
-        Asked(f"run {name}", name, chosen, allowed, refused, command=typed(sys.argv)).add(opened)
+        asked.add(opened)
     try:
         with stopping(time_limit) as stop, Bars(len(allowed)) as bars:
             results = run_cells(allowed, chosen, store, bars, stop)
     except Stopped:
-        stopped(runs_left([(allowed, chosen)], store))
+        with Store(store, readonly=True) as opened:
+            left = asked.left(opened)
+        stopped(left)
     if as_json:
         print(json.dumps(_document(results, refused), indent=2, allow_nan=False))
     else:
@@ -138,16 +141,19 @@ def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]"
 def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", store: Path) -> None:
     from rich.console import Console
 
+    from threefold.experiments import Section
+    from threefold.report.evidence import boards
     from threefold.report.terminal import fitting, reasons
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(fitting(console, results, refused))
-    for where, reason in reasons(refused).items():
+    (board,) = boards(Section("run", "run", "table", results, refused))
+    console.print(fitting(console, board))
+    for where, reason in reasons(board).items():
         console.print(f"– {where}: {reason}", style="dim", markup=False, highlight=False)
-    for result in results:
-        if result.diverged:
-            seeds = ", ".join(map(str, result.diverged))
-            console.print(f"{result.cell.name} diverged for seed {seeds}.", markup=False, highlight=False)
+    for found in board.cells:
+        if found.result.diverged:
+            seeds = ", ".join(map(str, found.result.diverged))
+            console.print(f"{found.row} in {found.column} diverged for seed {seeds}.", markup=False, highlight=False)
     note = shortened(results, store)
     if note:
         console.print(note, markup=False, highlight=False, soft_wrap=True)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
@@ -34,8 +35,8 @@ from threefold.randomness import generator
 from threefold.scenarios import Outputs
 
 MASKS: Any = Now(*(0 if name in ("active", "taught") else None for name in Now._fields))  # type: ignore[arg-type]
-PIECE = 1 << 27  # inputs gathered at once outside training: half a gigabyte
-IN_CACHE = 1 << 21  # the same on a CPU, where what leaves the cache is slow
+PIECE = 1 << 27  # inputs gathered at once outside training, on a GPU: half a gigabyte
+SAMPLES = 128  # samples of each replica gathered at once on a CPU, however many replicas: sums are rounded by pieces
 
 
 def stacked(trees: Sequence[Any]) -> Any:
@@ -44,9 +45,14 @@ def stacked(trees: Sequence[Any]) -> Any:
 
 
 def padded(rows: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Index sets of different sizes as one tensor, and which of its entries are real."""
+    """Index sets of different sizes as one tensor, and which of its entries are real.
+
+    On a CPU in whole pieces: the shapes of products, and with them their rounding, do not depend on the longest then.
+    """
     sizes = torch.tensor([len(row) for row in rows])
     indices = pad_sequence(list(rows), batch_first=True)
+    if device.type == "cpu":
+        indices = pad(indices, (0, -indices.shape[1] % SAMPLES))
     return indices.to(device), (torch.arange(indices.shape[1]) < sizes.unsqueeze(1)).to(device)
 
 
@@ -294,8 +300,8 @@ class Lockstep:
 
     def pieces(self, samples: int) -> Iterator[slice]:
         """Slices of `samples` that are small enough to gather for all replicas at once."""
-        most = PIECE if self.device.type == "cuda" else min(PIECE, IN_CACHE)
-        size = max(1, most // (len(self.seeds) * self.setting.inputs))
+        on_gpu = max(1, PIECE // (len(self.seeds) * self.setting.inputs))
+        size = SAMPLES if self.device.type == "cpu" else on_gpu
         return (slice(start, start + size) for start in range(0, samples, size))
 
     def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor, Tensor]]:

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from threefold import protocols, scenarios
 from threefold.data import Report, load
@@ -49,6 +49,8 @@ class Asked:
     notes: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
     own_seeds: Mapping[Cell, tuple[int, ...]] = field(default_factory=dict)  # where a part or a method names others
+    full: Mapping[Cell, Mapping[str, int]] = field(default_factory=dict)  # how long the experiment's file has them
+    whole: "Asked | None" = None  # all of the file, where only some of it is to be trained
 
     def seeds_of(self, cell: Cell) -> tuple[int, ...]:
         return self.own_seeds.get(cell, self.seeds)
@@ -60,25 +62,34 @@ class Asked:
             found.setdefault(self.seeds_of(cell), []).append(cell)
         return found
 
-    def remember(self, store: Store) -> None:
-        """Tell the store what was asked for: reports and counts need no more than that."""
-        if (asked := self._plain()) != store.experiments().get(self.name):
-            store.remember(self.name, asked)
+    def left(self, store: Store) -> int:
+        """How many of its runs are still to be trained."""
+        pairs = ((cell, seed) for several, cells in self.by_seeds().items() for cell in cells for seed in several)
+        keys = {run_key(cell.run_spec(seed)) for cell, seed in pairs}
+        return len(keys - store.has(keys))
 
     def add(self, store: Store) -> None:
-        """Like `remember`, but what was asked for before under this name stays."""
+        """Tell the store what was asked for, beside what was asked for before under this name: reports and counts need
+        no more than that."""
         asked = self._plain()
         store.reconsider(self.name, lambda before: asked | together(before, asked) if before else asked)
 
+    def follow(self, store: Store) -> None:
+        """Tell the store what the experiment's file asks for now, all of it; what was taken out is forgotten."""
+        asked = (self.whole or self)._plain()
+        store.reconsider(self.name, lambda before: _following(before, asked) if before else asked)
+
     def _plain(self) -> dict[str, Any]:
+        every = ((cell, held_out) for held_out in (False, True) for cell in (self.cells, self.validation)[held_out])
         return {
             "title": self.title,
             "kind": self.kind,
             "selected": self.selected,
             "cells": [
-                cell.described() | {"seeds": list(self.seeds_of(cell)), "validation": held_out}
-                for cells, held_out in ((self.cells, False), (self.validation, True))
-                for cell in cells
+                cell.described()
+                | {"seeds": list(self.seeds_of(cell)), "validation": held_out}
+                | ({"full": dict(self.full[cell])} if cell in self.full else {})
+                for cell, held_out in every
             ],
             "refused": [cell.described() | {"reason": reason} for cell, reason in self.refused],
             "notes": dict(self.notes),
@@ -86,15 +97,81 @@ class Asked:
         }
 
 
+def _following(before: Mapping[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+    """What is asked for now, a cell that was asked for before with the seeds of both commands.
+
+    The device and the precision are not the file's but the command's: what was trained with others stays beside it.
+    """
+    now = {run_key(cell["spec"]) for cell in asked["cells"]}
+    in_file = {_anywhere(cell["spec"]) for cell in asked["cells"]}
+    kept = {run_key(cell["spec"]): cell for cell in before["cells"] if _anywhere(cell["spec"]) in in_file}
+    cells = []
+    for cell in asked["cells"]:
+        known = kept.get(run_key(cell["spec"]), cell)
+        cells.append(cell | {"seeds": sorted({*cell["seeds"], *known["seeds"]})})
+    cells += [cell for key, cell in kept.items() if key not in now]
+    command = together({**before, "cells": list(kept.values())}, asked)["command"]
+    return asked | {"cells": cells, "command": command}
+
+
+def _anywhere(spec: Mapping[str, Any]) -> str:
+    """The key of a cell wherever it is trained."""
+    training = {name: value for name, value in spec["training"].items() if name not in ("device", "precision")}
+    return run_key({**spec, "training": training})
+
+
+class _Planned(NamedTuple):
+    """A cell of an experiment's file, and what is said of it there."""
+
+    cell: Cell
+    held_out: Cell | None  # the same on training data held out of the first tasks
+    reason: str | None  # why it cannot be trained
+    seeds: str | None  # of its own
+    note: str
+    wanted: bool  # now, by --only
+
+
 def ask(experiment: Experiment, options: Options, source: str, report: Report | None = None) -> Asked:
     """Every cell of the experiment, with the options applied. `source` is how the command line names it."""
     quick = experiment.quick if options.quick else None
-    chosen = _seeds(experiment.seeds, quick) if options.seeds is None else parse_seeds(options.seeds)
+    check_runs(*_count(experiment, options), confirmed=options.yes)
+    planned = list(_planned(experiment, options, report))
+    trained = [each for each in planned if not each.reason]
+    suffix = "".join(
+        f" {word}" for word in ("quick" if quick else "", f"iters={options.iters}" if options.iters else "") if word
+    )
+    whole = Asked(
+        name=f"{experiment.name}{suffix}",
+        title=(experiment.title or experiment.name) + (f" ({suffix.strip()})" if suffix else ""),
+        seeds=_seeds(experiment.seeds, quick) if options.seeds is None else parse_seeds(options.seeds),
+        kind=experiment.kind,
+        selected=experiment.selected,
+        notes={written(each.cell.method): each.note for each in trained if each.note},
+        command=_command(source, replace(options, only=())),
+        own_seeds={
+            cell: _seeds(each.seeds, quick)
+            for each in trained
+            for cell in (each.cell, each.held_out)
+            if cell and each.seeds and options.seeds is None
+        },
+        full={each.cell: _full(experiment, each) for each in trained},
+        **_cells(planned),
+    )
+    if not options.only:
+        some = whole
+    else:
+        chosen = _cells([each for each in planned if each.wanted])
+        some = replace(whole, command=_command(source, options), whole=whole, **chosen)
+    if not some.cells:
+        pair = f"it has none of '{','.join(options.only)}' together; {_held(experiment)}."
+        why = some.refused[0][1] if some.refused else pair
+        raise ThreefoldError(f"{experiment.name} leaves nothing to train: {why}")
+    return some
+
+
+def _planned(experiment: Experiment, options: Options, report: Report | None) -> Iterator[_Planned]:
+    quick, held = experiment.quick if options.quick else None, experiment.validation
     wanted = _only(experiment, options.only)
-    check_runs(*_count(experiment, options, wanted), confirmed=options.yes)
-    cells, validation, refused, notes = [], [], [], {}
-    own_seeds: dict[Cell, tuple[int, ...]] = {}
-    held = experiment.validation
     for part in experiment.parts:
         kind, named = protocols.find(part.protocol)
         settings = _settings(experiment, options, kind.defaults)
@@ -102,56 +179,43 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
         protocol = kind(data, part.tasks, quick.tasks if quick else None)
         first = kind(data.validation(held.share), part.tasks, held.tasks) if held else None
         for spec, scenario in _pairs(part):
-            if not wanted(spec, scenario):
-                continue
-            own = spec.seeds or part.seeds
             for method in _thinned(spec, quick.points if quick else None).variants():
                 cell = Cell.of(protocol, scenarios.find(scenario), method, settings, spec.task_id_in)
-                reason = cell.refusal()
-                if reason:
-                    refused.append((cell, reason))
-                    continue
-                cells.append(cell)
-                trained = [cell]
-                if first:
-                    validation.append(replace(cell, protocol=first))
-                    trained.append(validation[-1])
-                if own and options.seeds is None:
-                    own_seeds |= dict.fromkeys(trained, _seeds(own, quick))
-                if spec.note:
-                    notes[written(method)] = spec.note
-    if not cells:
-        pair = f"it has none of '{','.join(options.only)}' together; {_held(experiment)}."
-        raise ThreefoldError(f"{experiment.name} leaves nothing to train: {refused[0][1] if refused else pair}")
-    suffix = "".join(
-        f" {word}" for word in ("quick" if quick else "", f"iters={options.iters}" if options.iters else "") if word
-    )
-    return Asked(
-        f"{experiment.name}{suffix}",
-        (experiment.title or experiment.name) + (f" ({suffix.strip()})" if suffix else ""),
-        chosen,
-        cells,
-        refused,
-        validation,
-        experiment.kind,
-        experiment.selected,
-        notes,
-        _command(source, options),
-        own_seeds,
-    )
+                held_out = replace(cell, protocol=first) if first else None
+                seeds = spec.seeds or part.seeds
+                yield _Planned(cell, held_out, cell.refusal(), seeds, spec.note, wanted(spec, scenario))
 
 
-def _count(experiment: Experiment, options: Options, wanted: Any) -> tuple[int, int]:
-    """How many cells and how many runs it is, without making any: a file of a few lines may be 10⁹ of them."""
-    quick = experiment.quick if options.quick else None
+def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
+    return {
+        "cells": [each.cell for each in planned if not each.reason],
+        "validation": [each.held_out for each in planned if each.held_out and not each.reason],
+        "refused": [(each.cell, each.reason) for each in planned if each.reason],
+    }
+
+
+def _full(experiment: Experiment, planned: _Planned) -> dict[str, int]:
+    """How long the experiment's file has a cell, whatever the options make of it."""
+    usual, training = planned.cell.protocol.defaults, experiment.training
+    return {
+        "iters": training.iters or usual.iters,
+        "tasks": planned.cell.protocol.cut,
+        "hidden": training.hidden or usual.hidden,
+        "seeds": len(parse_seeds(planned.seeds or experiment.seeds)),
+    }
+
+
+def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
+    """How many cells the file has, and how many runs are wanted of them; a file of a few lines may have 10⁹ of them."""
+    quick, wanted = experiment.quick if options.quick else None, _only(experiment, options.only)
     cells = runs = 0
     for part in experiment.parts:
         for spec, scenario in _pairs(part):
-            if wanted(spec, scenario):
-                points = _thinned(spec, quick.points if quick else None).points * (2 if experiment.validation else 1)
-                given = spec.seeds or part.seeds or experiment.seeds
-                seeds = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
-                cells, runs = cells + points, runs + points * len(seeds)
+            points = _thinned(spec, quick.points if quick else None).points * (2 if experiment.validation else 1)
+            given = spec.seeds or part.seeds or experiment.seeds
+            seeds = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
+            cells += points
+            runs += points * len(seeds) if wanted(spec, scenario) else 0
     return cells, runs
 
 
@@ -211,7 +275,7 @@ def _held(experiment: Experiment) -> str:
     """What may be named."""
     pairs = [(spec.method, scenario) for part in experiment.parts for spec, scenario in _pairs(part)]
     methods, places = (", ".join(dict.fromkeys(names)) for names in zip(*pairs, strict=True))
-    return f"right would be of its methods ({methods}) and of its scenarios ({places})"
+    return f"use its methods ({methods}) and its scenarios ({places})"
 
 
 def _command(source: str, options: Options) -> str:
@@ -234,9 +298,10 @@ def sections(store: Store) -> list[Section]:
 def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
     results: dict[bool, list[Result]] = {True: [], False: []}
     cells: dict[bool, list[Cell]] = {True: [], False: []}
-    left, lacking = 0, {}
+    left, lacking, shortened = 0, {}, []
     for described in asked["cells"]:
         cell = Cell.of_description(described)
+        shortened += _shortened(described)
         records = [store.get(run_key(described["spec"] | {"seed": seed})) for seed in described["seeds"]]
         there = [record for record in records if record]
         left += len(records) - len(there)
@@ -256,5 +321,23 @@ def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
         cells=cells[False],
         left=left,
         lacking=lacking,
+        shortened=list(dict.fromkeys(shortened)),
         **plain,
     )
+
+
+LENGTHS = {"iters": "iterations per task", "tasks": "tasks", "hidden": "units per layer", "seeds": "seeds"}
+
+
+def _shortened(described: Mapping[str, Any]) -> list[str]:
+    """What of a cell is less than its experiment's file asks for, in words."""
+    spec, full = described["spec"], described.get("full")
+    if not isinstance(full, Mapping):
+        return []
+    tasks = spec["protocol"].get("first") or spec["protocol"]["tasks"]
+    ours = {**spec["training"], "tasks": tasks, "seeds": len(described["seeds"])}
+    return [
+        f"{ours[name]} of {full[name]} {words}"
+        for name, words in LENGTHS.items()
+        if isinstance(full.get(name), int) and ours[name] < full[name]
+    ]

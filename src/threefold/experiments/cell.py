@@ -1,11 +1,10 @@
 """A cell of a table: a protocol, a scenario and a method, trained in one way. A cell and a seed make a run."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from hashlib import sha256
-from inspect import getsource
-from typing import Any, ClassVar, Literal, get_args
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -13,7 +12,9 @@ from torch import nn
 
 from threefold.engine import Training
 from threefold.errors import ThreefoldError, unknown
+from threefold.experiments.absent import absent
 from threefold.experiments.limits import check_networks, check_numbers, check_sizes
+from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import METHODS, Method, Part, paper, resolve
 from threefold.methods.part import Setting
 from threefold.methods.registry import split_parts
@@ -23,6 +24,7 @@ from threefold.protocols import find as find_protocol
 from threefold.results import Published, lookup, published_cells
 from threefold.scenarios import Outputs, Scenario, TaskIdIn
 from threefold.scenarios import find as find_scenario
+from threefold.version import NUMERICS
 
 
 class Settings(BaseModel):
@@ -91,6 +93,7 @@ class Cell:
     training: Training
     lr: float
     task_id_in: str | None = None
+    stored_spec: Mapping[str, Any] | None = None  # of a cell to report on: what was run, whatever is loaded now
 
     @classmethod
     def of(
@@ -196,16 +199,18 @@ class Cell:
 
     def spec(self) -> dict[str, Any]:
         """The cell as plain data: with a seed, everything that determines a run."""
-        training = self.training
+        if self.stored_spec is not None:
+            return deepcopy(dict(self.stored_spec))
+        protocol, training = self.protocol, self.training
+        stream = {"name": protocol.title, "tasks": protocol.cut, "data": protocol.data.fingerprint}
+        if protocol.tasks < protocol.cut:
+            stream["first"] = protocol.tasks
+        method = {"name": self.method.name, "hyperparameters": self.method.hyperparameters()}
+        stream_code, method_code, _ = self._code
         return {
-            "protocol": {
-                "name": self.protocol.title,
-                "tasks": self.protocol.cut,
-                "data": self.protocol.data.fingerprint,
-            }
-            | ({"first": self.protocol.tasks} if self.protocol.tasks < self.protocol.cut else {}),
+            "protocol": stream | ({"code": stream_code} if stream_code else {}),
             "scenario": {"name": self.scenario.name, "task_id_in": self.task_id_in},
-            "method": {"name": self.method.name, "hyperparameters": self.method.hyperparameters()} | self._code(),
+            "method": method | ({"code": method_code} if method_code else {}),
             "training": {
                 "iters": training.iters,
                 "lr": self.lr,
@@ -214,13 +219,30 @@ class Cell:
                 "precision": training.precision,
                 "device": training.device,
             },
+            "numerics": NUMERICS,
         }
 
-    def _code(self) -> dict[str, Any]:
-        """The code of parts from outside threefold: a method that was edited is another method."""
-        codes = {part.name: code_of(type(part)) for part in self.method.parts}
-        foreign = {name: code for name, code in codes.items() if code}
-        return {"code": foreign} if foreign else {}
+    @cached_property
+    def _code(self) -> tuple[str | None, dict[str, str], str | None]:
+        """Sums of what a user wrote: of the protocol and of each part; and what has none. Taken once: code may be
+        edited meanwhile."""
+        state = {name: value for name, value in vars(self.protocol).items() if name != "data"}
+        kind: type = type(self.protocol)
+        try:
+            stream = code_of(kind, state)
+            parts = {}
+            for part in self.method.parts:
+                kind = type(part)
+                if code := code_of(kind, part.__pydantic_private__):
+                    parts[part.name] = code
+        except NotCovered as error:
+            return None, {}, f"{kind.__name__} depends on {error}"
+        return stream, parts, None
+
+    @property
+    def not_covered(self) -> str | None:
+        """What of a user's code no key can cover, so that its runs are neither stored nor looked up."""
+        return self._code[2]
 
     def described(self) -> dict[str, Any]:
         """The cell as plain data from which it can be made again without its data."""
@@ -240,6 +262,7 @@ class Cell:
             Training(**{name: value for name, value in training.items() if name != "lr"}),
             training["lr"],
             where,
+            spec,
         )
 
     def run_spec(self, seed: int) -> dict[str, Any]:
@@ -268,7 +291,7 @@ def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -
 
 
 def _method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
-    """The method that was written so, with the values it had; a part that is not known here keeps its name alone."""
+    """The method that was written so, with the values it had, also of a part that is not known here or has changed."""
     parts = []
     for piece in split_parts(text):
         name = piece.partition(":")[0]
@@ -276,19 +299,10 @@ def _method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
             continue
         kind = METHODS[name].part if name in METHODS else None
         given = {pair.partition("=")[0] for pair in piece.partition(":")[2].split(",") if pair}
-        kind = kind or type("Unknown", (Part,), {"name": name, "__annotations__": {"name": ClassVar[str]}})
+        if kind is None or kind.model_fields.keys() != hyperparameters[name].keys():
+            kind = absent(name)
         parts.append(kind.model_construct(_fields_set=given, **hyperparameters[name]))
     return Method(*parts)
-
-
-@cache
-def code_of(part: type[Part]) -> str | None:
-    """A sum of the source of a user's part and what it inherits; None for threefold's own, or without a source."""
-    own = [cls for cls in part.__mro__ if issubclass(cls, Part) and cls.from_outside()]
-    try:
-        return sha256("".join(map(getsource, own)).encode()).hexdigest() if own else None
-    except (OSError, TypeError):
-        return None
 
 
 def written(method: Method) -> str:
@@ -300,5 +314,10 @@ def written(method: Method) -> str:
 
 def chosen(part: Part) -> list[str]:
     """The hyperparameters of a part that were given, as key=value."""
-    given = {name: getattr(part, name) for name in type(part).model_fields if name in part.model_fields_set}
-    return [f"{name}={value}" for name, value in given.items() if value is not None]
+    return [f"{name}={value}" for name, value in given(part).items()]
+
+
+def given(part: Part) -> dict[str, Any]:
+    """The hyperparameters of a part that were given."""
+    every = part.model_dump().items()
+    return {name: value for name, value in every if name in part.model_fields_set and value is not None}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from threefold.data import names as datasets
-from threefold.experiments.cell import Cell, code_of, written
+from threefold.experiments.cell import Cell, written
 from threefold.experiments.seeds import written_seeds
 from threefold.methods import METHODS
 from threefold.scenarios import SCENARIOS
@@ -55,8 +55,8 @@ def at(store: Path) -> str:
 def reproducing(cell: Cell, seeds: Sequence[int]) -> str | None:
     """The command that trains these runs of a cell and no others; None where they need a file that is not known here,
     be it data, a method or an experiment that learns the first of its tasks alone."""
-    protocol = cell.protocol
-    ours = all(part.name in METHODS and code_of(type(part)) is None for part in cell.method.parts)
+    protocol, spec = cell.protocol, cell.spec()
+    ours = all(part.name in METHODS for part in cell.method.parts) and "code" not in spec["method"] | spec["protocol"]
     if protocol.data.name not in datasets() or not ours or protocol.tasks < protocol.cut:
         return None
     return run_command([cell], seeds, device=cell.training.device)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from threefold.experiments.cell import Cell
-from threefold.results import Record, Summary, Verdict, summarize, unpack, verdict
+from threefold.results import Published, Record, Summary, Verdict, summarize, unpack, verdict
 
 Summaries = dict[str, Summary]
 
@@ -39,7 +39,7 @@ class Result:
     @cached_property
     def metrics(self) -> Summaries:
         names = self.records[0].metrics
-        return {name: summarize(record.metrics[name] for record in self.records) for name in names}
+        return {name: summarize((record.metrics[name] for record in self.records), self.seeds) for name in names}
 
     @property
     def matrix(self) -> NDArray[np.float64]:
@@ -56,13 +56,17 @@ class Result:
         return np.stack([unpack(record.keepsakes[name]) for record in self.records])
 
     @property
+    def published(self) -> Published | None:
+        """What the paper reports for this; None where it reports nothing or trained in another way."""
+        return self.cell.published() if self.cell.comparable else None
+
+    @property
     def verdict(self) -> Verdict | None:
-        """How the accuracy compares with the published one; None where there is none or the run was not the paper's."""
-        published = self.cell.published()
-        return verdict(self.accuracy, published) if published and self.cell.comparable else None
+        """How the accuracy compares with the published one; None where there is none to compare with."""
+        return verdict(self.accuracy, self.published) if self.published else None
 
     def to_json(self) -> dict[str, Any]:
-        published, judged = self.cell.published(), self.verdict
+        published, judged = self.published, self.verdict
         return {
             "spec": self.cell.spec() | {"seeds": self.seeds},
             "accuracy": _summary(self.accuracy),

@@ -10,7 +10,6 @@ from threefold.data import load
 from threefold.errors import ThreefoldError
 from threefold.experiments.campaign import Campaign, Place, Watcher, Work
 from threefold.experiments.cell import Cell, Settings
-from threefold.experiments.cohort import Run
 from threefold.experiments.execute import execute, out_of_memory, too_large
 from threefold.experiments.result import Result
 from threefold.experiments.seeds import parse_seeds
@@ -70,13 +69,6 @@ def run_cells(
     with ExitStack() as closing:
         opened = closing.enter_context(Store(store)) if store is not None else None
         return Campaign(cells, seeds, opened, place or Here(), watcher or Watcher(), stop).run()
-
-
-def runs_left(trained: Iterable[tuple[Sequence[Cell], Sequence[int]]], store: str | Path) -> int:
-    """How many runs of these cells and seeds are not in the store yet."""
-    keys = {Run(cell, seed).key for cells, seeds in trained for cell in cells for seed in seeds}
-    with Store(store, readonly=True) as opened:
-        return len(keys) - len(opened.has(keys))
 
 
 class Here:

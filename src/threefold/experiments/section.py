@@ -31,6 +31,7 @@ class Section:
     validation: Sequence[Result] = ()  # the same grid on a share of the first tasks' training data held out
     notes: Mapping[str, str] = field(default_factory=dict)  # a method, as `written`: a remark on it
     command: str = ""  # what makes these results
+    shortened: Sequence[str] = ()  # what is less than the experiment's own file asks for, in words
 
     @property
     def records(self) -> list[Record]:

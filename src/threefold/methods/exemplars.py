@@ -75,18 +75,19 @@ class Exemplars(Part):
         for label in range(outputs.classes_per_task):
             own = stack.own_samples(label)
             sizes = torch.tensor([len(samples) for samples in own])
-            stored.append(self._select(stack, own, task, label, most))
+            stored.append(self._select(stack, own, task, label, share.tolist()))
             count.append(torch.minimum(sizes, share))
         longest = max(s.shape[1] for s in stored)
         padded = [pad(s, (0, longest - s.shape[1])) for s in stored]
         memory = memory | {"stored": torch.stack(padded, 1), "count": torch.stack(count, 1).to(stack.device)}
         return memory | ({"means": self._means(stack, memory)} if self.classifies else {})
 
-    def _select(self, stack: Stack, own: Sequence[Tensor], task: int, label: int, most: int) -> Tensor:
-        """The ordered exemplars of one new class, for every replica."""
+    def _select(self, stack: Stack, own: Sequence[Tensor], task: int, label: int, shares: Sequence[int]) -> Tensor:
+        """The ordered exemplars of one new class, for every replica: as many as its share."""
         if self.selection == "random":
             sources = [generator(seed, "exemplars", task, label) for seed in stack.seeds]
-            drawn = [o[torch.randperm(len(o), generator=s)[:most]] for o, s in zip(own, sources, strict=True)]
+            each = zip(own, sources, shares, strict=True)
+            drawn = [samples[torch.randperm(len(samples), generator=g)[:share]] for samples, g, share in each]
             return pad_sequence(drawn, batch_first=True).to(stack.device)
         pieces, reals, places = [], [], []
         for batch, weight, indices in stack.training_data(own):
@@ -94,7 +95,7 @@ class Exemplars(Part):
             reals.append(weight > 0)
             places.append(indices)
         real, indices = torch.cat(reals, 1), torch.cat(places, 1)
-        chosen = herd(torch.cat(pieces, 1), real, min(most, real.shape[1]))
+        chosen = herd(torch.cat(pieces, 1), real, shares)
         return indices.gather(1, chosen)
 
     def _means(self, stack: Stack, memory: Memory) -> Tensor:
@@ -105,8 +106,8 @@ class Exemplars(Part):
             indices, count = memory["stored"][:, place], memory["count"][:, place]
             task = torch.tensor(place // per_task, device=indices.device)
             found = stack.map(lambda learner, b: self.features(learner, b.x, b.task), stack.fetch(indices, task))
-            real = torch.arange(indices.shape[1], device=indices.device) < count.unsqueeze(1)
-            mean = (found * real.unsqueeze(-1)).sum(1) / count.unsqueeze(1)
+            # each replica's by itself: a sum over padding would be rounded by the length of the longest
+            mean = torch.stack([own[:n].mean(0) for own, n in zip(found, count.tolist(), strict=True)])
             means.append(normalize(mean, dim=-1) if self.unit_length else mean)
         return torch.stack(means, 1)
 

@@ -1,23 +1,38 @@
 """Herding: which samples stand best for all (section A.4.2)."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 FEW = {"cpu": 8, "cuda": 128}  # herding fewer than one sample in so many multiplies the chosen alone with all others
 MOST = 1 << 14  # samples that the kernel can choose from
 PRODUCTS = 1 << 30  # products of samples with each other that herding holds at once: 4 GB in float32
 
 
-def herd(features: Tensor, real: Tensor, count: int) -> Tensor:
-    """The first `count` samples chosen by herding, for every replica.
+def herd(features: Tensor, real: Tensor, counts: Sequence[int]) -> Tensor:
+    """The first samples chosen by herding, `counts[i]` of replica i; rows are as long as the longest needs.
 
     Each choice brings the mean of the chosen closest to the mean of all: p_n minimises ‖μ − (ψ(x) + Σ ψ(p_j)) / n‖.
     With t = nμ − Σψ(p_j) that is the smallest ‖ψ(x)‖² − 2 ψ(x)·t, and ψ(x)·t changes by ψ(x)·μ − ψ(x)·ψ(p_n) from one
     choice to the next. No sample is chosen twice.
+
+    Samples that are nearly as good as each other are told apart by rounding. So on a CPU every replica is herded by
+    itself, without padding: its choices do not depend on the stack that it is in. On a GPU all go together.
     """
+    if features.device.type != "cpu":
+        return _herd(features, real, min(max(counts), real.shape[1]))
+    chosen = []
+    for own, its, count in zip(features, real, counts, strict=True):
+        places = torch.nonzero(its).flatten()
+        chosen.append(places[_herd(own[places][None], its[places][None], min(count, len(places)))[0]])
+    return pad_sequence(chosen, batch_first=True)
+
+
+def _herd(features: Tensor, real: Tensor, count: int) -> Tensor:
     features = features * real.unsqueeze(-1)
     mean = features.sum(1) / real.sum(1, keepdim=True)
     towards = (features @ mean.unsqueeze(-1)).squeeze(-1)

@@ -1,10 +1,11 @@
 """Figure C.1: accuracy over the number of samples that may be stored, with the other methods beside it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from threefold.experiments import Cell, Result, Section
 from threefold.methods import METHODS
+from threefold.report.labels import tell_apart
 from threefold.report.panels import Chart, Level, Line, Panel, seeds_of
 from threefold.report.words import strategy, title, untuned
 from threefold.results import Summary
@@ -15,13 +16,14 @@ USES = {"training": "stored data in training", "execution": "stored data in exec
 def budgets(section: Section, tables: Sequence[Result]) -> Chart:
     """A row of panels for each protocol, a column for each scenario."""
     protocols = list(dict.fromkeys(r.cell.protocol.title for r in section.results))
+    labels = _labels(section)
     panels, places, seeds = [], [], []
     for place, protocol in enumerate(protocols):
         results = [r for r in section.results if r.cell.protocol.title == protocol]
         letter = chr(ord("A") + place) if len(protocols) > 1 else ""
         row = f"{letter}  {protocol}".strip()
         drawn = [
-            _panel(row, scenario, [r for r in results if r.cell.scenario.title == scenario], tables)
+            _panel(row, scenario, [r for r in results if r.cell.scenario.title == scenario], tables, labels)
             for scenario in dict.fromkeys(r.cell.scenario.title for r in results)
         ]
         drawn = [panel for panel in drawn if panel.lines]
@@ -37,25 +39,43 @@ def budgets(section: Section, tables: Sequence[Result]) -> Chart:
         f" stored. Means over seeds: {'; '.join(seeds)}."
     )
     key = "Bands: ± 1 SEM. Horizontal lines: methods that store nothing."
+    if lost := [f"{name}, {panel.column}" for panel in panels for name in panel.left_out]:
+        key += f" Not drawn, as a seed diverged: {'; '.join(lost)}."
     names = dict.fromkeys(panel.protocol for panel in panels)
     return Chart(section.name, f"Stored data on {' and '.join(names)}", caption, key, panels)
 
 
-def _panel(row: str, scenario: str, results: Sequence[Result], tables: Sequence[Result]) -> Panel:
+def _labels(section: Section) -> dict[Result, str]:
+    """The name of each result's curve."""
+    cells = [r.cell for r in section.results]
+    items = [
+        (label, (cell.protocol.title, cell.scenario.title, budget), cell.spec())
+        for cell in cells
+        for budget, label in [stored(cell)]
+    ]
+    return dict(zip(section.results, tell_apart(items), strict=True))
+
+
+def _panel(
+    row: str, scenario: str, results: Sequence[Result], tables: Sequence[Result], labels: Mapping[Result, str]
+) -> Panel:
     by_label: dict[str, dict[float, Summary]] = {}
     for result in results:
-        budget, label = stored(result.cell)
+        budget, _ = stored(result.cell)
         if budget is not None:
-            by_label.setdefault(label, {})[budget] = result.accuracy
+            by_label.setdefault(labels[result], {})[budget] = result.accuracy
     order = dict.fromkeys([*USES.values(), METHODS["icarl"].title, *by_label])
     lines = [Line.through(label, by_label[label], hue) for hue, label in enumerate(order) if label in by_label]
     protocol = results[0].cell.protocol.title
-    return Panel(row, scenario, "number of stored samples", True, lines, _levels(results, tables), (), protocol)
+    every = _levels(results, tables, labels)
+    levels = [level for level in every if not math.isnan(level.value.mean)]
+    left_out = [level.label for level in every if math.isnan(level.value.mean)]
+    return Panel(row, scenario, "number of stored samples", True, lines, levels, (), protocol, left_out)
 
 
 def stored(cell: Cell) -> tuple[int | None, str]:
     """The memory budget of a cell, None if it has none, and what the samples are stored for."""
-    part = next((p for p in cell.method.parts if hasattr(p, "budget")), None)
+    part = next((p for p in cell.method.parts if isinstance(getattr(p, "budget", None), int)), None)
     if part is None:
         return None, title(cell.method)
     label = METHODS[part.name].title if part.name in METHODS else part.name
@@ -63,10 +83,10 @@ def stored(cell: Cell) -> tuple[int | None, str]:
         label = USES.get(str(getattr(part, "use", "")), label)
     elif len(cell.method.parts) > 1:
         label = cell.method.name
-    return int(part.budget), label
+    return int(getattr(part, "budget", 0)), label
 
 
-def _levels(here: Sequence[Result], tables: Sequence[Result]) -> list[Level]:
+def _levels(here: Sequence[Result], tables: Sequence[Result], labels: Mapping[Result, str]) -> list[Level]:
     """The methods without a memory: of this experiment, or else of a table that was trained in the same way; each with
     all its seeds, should a table have more of them."""
     like = here[0].cell
@@ -82,8 +102,8 @@ def _levels(here: Sequence[Result], tables: Sequence[Result]) -> list[Level]:
     found: dict[str, Result] = {}
     for result in plain:
         same = [r for r in alike if r.cell.spec() == result.cell.spec()]
-        found[title(result.cell.method)] = max([result, *same], key=lambda r: len(r.records))
-    found = {name: r for name, r in found.items() if not math.isnan(r.accuracy.mean)}
+        name = labels.get(result) or title(result.cell.method)
+        found[name] = max([result, *same], key=lambda r: len(r.records))
     brief = [untuned(r.cell.method) for r in found.values()]
     return [
         Level(name if brief.count(name) == 1 else full, strategy(r.cell.method), r.accuracy, r.cell.method.name)

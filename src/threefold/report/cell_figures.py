@@ -18,6 +18,7 @@ from threefold.report.drawing import GRID, WIDTH
 from threefold.report.evidence import Board, Evidence
 from threefold.report.figures import dreams, learned, mosaic
 from threefold.report.palette import legible_on, ramp
+from threefold.report.words import survivors
 
 SCALE = LinearSegmentedColormap.from_list("threefold", [ramp(i / 19) for i in range(20)])
 
@@ -41,6 +42,7 @@ def draw_curves(board: Board) -> Figure:
         axis.set_yticks([0, 50, 100])
         axis.xaxis.set_major_locator(FixedLocator([0, tasks] if tasks > 5 else list(range(tasks + 1))))
         axis.grid(axis="y", color=GRID, linewidth=0.5)
+        _say_who_survived(axis, found)
     tasks = board.cells[0].cell.protocol.tasks
     handles = [
         Line2D([], [], color=ramp(0.85 * t / max(1, tasks - 1)), marker="o", markersize=2.5, label=f"task {t + 1}")
@@ -73,6 +75,7 @@ def draw_matrices(board: Board) -> Figure:
         axis.tick_params(length=0, labelsize=5.5, pad=1)
         for spine in axis.spines.values():
             spine.set_visible(False)
+        _say_who_survived(axis, found)
         if tasks <= 5:
             for (row, column), value in np.ndenumerate(mean):
                 ink = legible_on(value / 100)
@@ -138,6 +141,13 @@ def _filled(board: Board, axes: dict[tuple[str, str], Axes]) -> Iterator[tuple[E
         first = not any((place[0], other) in drawn for other in board.columns[:column])
         axis.tick_params(labelbottom=lowest, labelleft=first)
         yield board.at[place], axis
+
+
+def _say_who_survived(axis: Axes, found: Evidence) -> None:
+    """Below a panel that is a mean over some of the seeds only."""
+    seeds = len(found.result.records)
+    if note := survivors(seeds - len(found.result.diverged), seeds):
+        axis.set_xlabel(fill(note, 22), fontsize=5.5, labelpad=1)
 
 
 def _nothing(axis: Axes, text: str) -> None:

@@ -6,12 +6,12 @@ from typing import Literal
 
 from threefold.experiments import Section
 from threefold.report.charts import charts
-from threefold.report.evidence import RULE, Board, Evidence, boards, incomplete, remarks, selection, shortened
+from threefold.report.evidence import PAIRED, RULE, Board, Evidence, boards, incomplete, remarks, selection
 from threefold.report.grids import ALL_ALIKE
 from threefold.report.panels import Chart, Choice, Panel, Selected
 from threefold.report.provenance import provenance
 from threefold.report.statements import Statement, statements
-from threefold.report.words import DASH, NOT_RUN, count, difference, number, plus_minus, short, theirs
+from threefold.report.words import DASH, NOT_RUN, count, difference, number, plus_minus, short
 from threefold.results import Summary
 
 
@@ -89,8 +89,8 @@ def opening(section: Section) -> Iterator[Block]:
         yield Text(selection(section))
     if not section.results:
         yield Text("No run of this experiment is finished yet.")
-    if cut := shortened(section):
-        yield Text(cut)
+    if section.shortened:
+        yield Text(f"Shortened: {', '.join(section.shortened)}.")
     if missing := incomplete(section):
         yield Text(f"Not complete: {missing}")
     if section.command:
@@ -101,27 +101,42 @@ def _board(board: Board, layout: Layout) -> Iterator[Block]:
     if not board.cells:
         return
     yield comparison(board, layout)
-    signs = ["✓ agrees with the published number, ✗ differs from it, ? too few seeds to tell"]
-    signs += [f"{DASH} cannot be used there"] * bool(board.refused)
-    missing = len(board.rows) * len(board.columns) - len(board.at) - len(board.why_not)
-    signs += [f"{NOT_RUN} not run"] * bool(missing > 0)
-    yield Text("; ".join(signs) + ".")
+    if signs := legend(board):
+        yield Text(signs)
     yield evidence(board.cells, f"{board.protocol}: the evidence for each cell", layout)
     told = board.explanations + [f"{DASH} {r.row}, {r.column}: {r.reason}" for r in board.refused]
     if told:
         yield Items(told)
-    yield Text("Methods beside each other (Welch's test at 5%, Holm's correction over the pairs of a column):")
+    yield Text(f"Methods beside each other. {PAIRED}")
     yield Items([column.sentence for column in board.significance])
 
 
+def legend(board: Board) -> str:
+    """What the signs in a table mean, as far as there are any."""
+    signs = [f"{sign} {SIGNS[sign]}" for sign in SIGNS if any(e.symbol == sign for e in board.cells)]
+    signs += [f"{DASH} cannot be used there"] * bool(board.refused)
+    missing = len(board.rows) * len(board.columns) - len(board.at) - len(board.why_not)
+    signs += [f"{NOT_RUN} not run"] * bool(missing > 0)
+    return f"{'; '.join(signs)}." if signs else ""
+
+
+SIGNS = {
+    "✓": "agrees with the published number",
+    "✗": "differs from the published number",
+    "?": "too few seeds to tell",
+}
+
+
 def comparison(board: Board, layout: Layout = "page") -> Table:
-    """Methods × scenarios, ours beside the published; in a narrow table above it."""
-    narrow = layout == "narrow"
+    """Methods × scenarios, ours beside the published, if anything is; in a narrow table above it."""
+    published = any(e.paper for e in board.cells)
+    below = layout == "narrow" and published
+    beside = layout != "narrow" and published
     seeds = sorted({e.accuracy.n for e in board.cells})
     many = count(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     header = ["Approach", "Method"]
     for column in board.columns:
-        header += [column] if narrow else [column, "published"]
+        header += [column, "published"] if beside else [column]
     rows = []
     for strategy, row in board.rows:
         line = [strategy, row]
@@ -129,11 +144,11 @@ def comparison(board: Board, layout: Layout = "page") -> Table:
             found = board.at.get((row, column))
             empty = DASH if (row, column) in board.why_not else NOT_RUN
             ours = f"{plus_minus(found.accuracy)} {found.symbol}".rstrip() if found else empty
-            line += [f"{ours}\n{_theirs(found)}".rstrip()] if narrow else [ours, _theirs(found)]
+            line += [ours, _theirs(found)] if beside else [f"{ours}\n{_theirs(found)}".rstrip()]
         rows.append(line)
     caption = (
         f"{board.protocol}: average accuracy over all tasks, per cent (mean ± SEM of {many}"
-        f"{'; below: published' if narrow else ''})"
+        f"{'; below: published' if below else ''})"
     )
     groups = [strategy for strategy, _ in board.rows]
     if layout != "page":  # rules between the groups are enough
@@ -142,7 +157,8 @@ def comparison(board: Board, layout: Layout = "page") -> Table:
 
 
 def _theirs(found: Evidence | None) -> str:
-    return theirs(found.published) if found and found.published else ""
+    """The paper's number; a mark goes below it, as columns are many."""
+    return found.theirs.replace(" (", "\n(") if found else ""
 
 
 def _once(rows: Sequence[list[str]]) -> list[list[str]]:
@@ -168,7 +184,7 @@ def evidence(cells: Sequence[Evidence], caption: str, layout: Layout = "page") -
                 "n": str(e.accuracy.n),
                 "SD": number(e.spread),
                 "Range": spread,
-                "Published": theirs(e.published),
+                "Published": e.theirs or DASH,
                 "Difference [95%]": difference(judged.difference) if judged else DASH,
                 "Allowed": number(judged.allowed) if judged else DASH,
                 "Verdict": f"{e.symbol} {e.judgement}".strip(),

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from threefold.experiments import Cell, Result, Section
@@ -11,10 +11,13 @@ from threefold.experiments.cell import written
 from threefold.experiments.command import reproducing
 from threefold.report.budgets import stored
 from threefold.report.explain import Explanation, explain, together
-from threefold.report.words import count, own_parts, strategy, title, untuned
+from threefold.report.labels import places
+from threefold.report.words import count, own_parts, paper_was, strategy, theirs, title, untuned
 from threefold.results import Comparison, Outcome, Published, Summary, Verdict, compare_all
+from threefold.results.statistics import FEWEST_SEEDS
 from threefold.scenarios import SCENARIOS
 
+FEWEST = {5: "five"}[FEWEST_SEEDS]
 SYMBOLS = {Outcome.AGREES: "✓", Outcome.DIFFERS: "✗", Outcome.TOO_FEW: "?"}
 
 
@@ -63,8 +66,15 @@ class Evidence:
         return max(self.accuracy.per_seed) if not math.isnan(self.accuracy.mean) else math.nan
 
     @cached_property
-    def published(self) -> Published | None:
+    def paper(self) -> Published | None:
+        """What the paper reports for such a cell, be it trained in another way."""
         return self.cell.published()
+
+    @property
+    def theirs(self) -> str:
+        """The paper's number, marked where it is of runs that were trained in another way; empty if there is none."""
+        mark = paper_was(self.cell)
+        return f"{theirs(self.paper)}{f' ({mark})' if mark else ''}" if self.paper else ""
 
     @cached_property
     def verdict(self) -> Verdict | None:
@@ -79,16 +89,16 @@ class Evidence:
         """The verdict in words, or why there is none."""
         if self.verdict:
             return str(self.verdict.outcome)
-        if self.published is None:
+        if self.paper is None:
             return "nothing published"
-        return "shortened: not judged" if self.cell.cuts() else "other settings: not judged"
+        return "other length: not judged" if self.cell.cuts() else "other settings: not judged"
 
     @property
     def code(self) -> str:
         """The judgement as one word."""
         if self.verdict:
             return {Outcome.AGREES: "agrees", Outcome.DIFFERS: "differs"}.get(self.verdict.outcome, "unsure")
-        return "alone" if self.published is None else "unjudged"
+        return "alone" if self.paper is None else "unjudged"
 
     @cached_property
     def explanation(self) -> Explanation | None:
@@ -125,7 +135,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Column:
-    """How the methods of one column compare with each other: Welch's tests, Holm's correction over the column."""
+    """How the methods of one column compare with each other: paired tests, Holm's correction over the column."""
 
     title: str
     comparisons: Sequence[Comparison]
@@ -141,7 +151,7 @@ class Column:
         if not self.comparisons:
             return f"{self.title}: one method only, nothing to compare."
         if not tested:
-            return f"{self.title}: too few seeds to compare methods."
+            return f"{self.title}: nothing is decided, {_why_not(self.comparisons)}."
         differ = [c for c in tested if c.significant]
         alike = [c for c in tested if not c.significant]
         pairs = count(len(tested), "pair")
@@ -156,13 +166,20 @@ class Column:
             text = f"{self.title}: {len(differ)} of {pairs} differ significantly; all but {_listed(alike)}"
         else:
             text = f"{self.title}: {len(differ)} of {pairs} differ significantly: {_listed(differ)}"
-        untested = len(self.comparisons) - len(tested)
-        return text + (f" ({count(untested, 'pair')} could not be tested)." if untested else ".")
+        untested = [c for c in self.comparisons if math.isnan(c.p_holm)]
+        return text + (f" ({count(len(untested), 'pair')} not tested: {_why_not(untested)})." if untested else ".")
 
     def unlike(self, row: str) -> list[str]:
         """The methods that this one differs from significantly."""
         pairs = [(c.first, c.second) for c in self.tested if c.significant and row in (c.first, c.second)]
         return [second if first == row else first for first, second in pairs]
+
+
+def _why_not(untested: Sequence[Comparison]) -> str:
+    """Why pairs could not be tested."""
+    few = [c.difference.seeds < FEWEST_SEEDS for c in untested]
+    reasons = [f"fewer than {FEWEST} seeds in common"] * any(few) + ["a seed diverged"] * (not all(few))
+    return " or ".join(reasons)
 
 
 def _listed(pairs: Sequence[Comparison]) -> str:
@@ -204,6 +221,12 @@ class Board:
             strategies.setdefault(each.strategy, {})[each.row] = None
         return [(name, row) for name, rows in strategies.items() for row in rows]
 
+    def begun(self) -> "Board":
+        """The board without the methods of which nothing is finished yet."""
+        begun, later = {e.row for e in self.cells}, {w.row for w in self.waiting}
+        shown = [r for r in self.refused if r.row in begun or r.row not in later]
+        return replace(self, refused=shown, waiting=[w for w in self.waiting if w.row in begun])
+
     @cached_property
     def at(self) -> dict[tuple[str, str], Evidence]:
         return {(e.row, e.column): e for e in self.cells}
@@ -238,49 +261,23 @@ def boards(section: Section) -> list[Board]:
     """A section's cells, by protocol."""
     asked = section.cells or [r.cell for r in section.results]
     every = [*asked, *(cell for cell, _ in section.refused)]
-    found = []
-    for protocol in dict.fromkeys(cell.protocol.title for cell in every):
-        results = [r for r in section.results if r.cell.protocol.title == protocol]
-        refused = [(cell, reason) for cell, reason in section.refused if cell.protocol.title == protocol]
-        two_ways = any(c.task_id_in == "hidden" for c in asked if c.protocol.title == protocol)
-        taken: set[tuple[str, str]] = set()
-        cells = []
-        for result in results:
-            row, column = title(own_parts(result.cell)), _column(result.cell, two_ways)
-            while (row, column) in taken:  # the same method trained in another way: never hide one by the other
-                row = told_apart(row, result.cell)
-            taken.add((row, column))
-            cells.append(Evidence(result, row, column, section.command))
-        dashes = [
-            Refused(title(own_parts(cell)), _column(cell, two_ways), strategy(own_parts(cell)), reason)
-            for cell, reason in refused
-        ]
-        measured = {e.cell: e for e in cells}
-        places: list[Evidence | Waiting] = []
-        for cell in (cell for cell in asked if cell.protocol.title == protocol):
-            place = measured.get(cell) or Waiting(
-                title(own_parts(cell)), _column(cell, two_ways), strategy(own_parts(cell))
-            )
-            if cell in measured or (place.row, place.column) not in taken:
-                places.append(place)
-        order = list(dict.fromkeys(place.row for place in places))
-        cells.sort(key=lambda cell: order.index(cell.row))  # a method's scenarios together
-        waiting = [place for place in places if isinstance(place, Waiting)]
-        found.append(Board(section, protocol, cells, dashes, waiting, order))
-    return found
+    return [_board(section, name, every) for name in dict.fromkeys(cell.protocol.title for cell in every)]
 
 
-def _column(cell: Cell, two_ways: bool) -> str:
-    if not (two_ways and cell.scenario.task_known):
-        return cell.scenario.title
-    return f"{cell.scenario.title}, task in {'hidden layers' if cell.task_id_in == 'hidden' else 'output layer'}"
-
-
-def told_apart(row: str, cell: Cell) -> str:
-    """The name of a row where another has it: with how it was trained."""
-    training = cell.training
-    settings = f"{training.iters} iterations, {training.hidden} units, batch {training.batch}, lr {cell.lr:g}"
-    return f"{row}′" if "[" in row else f"{row} [{settings}, {training.precision}, {training.device}]"
+def _board(section: Section, protocol: str, every: Sequence[Cell]) -> Board:
+    place = places([cell for cell in every if cell.protocol.title == protocol])
+    measured = {place[r.cell]: Evidence(r, *place[r.cell], section.command) for r in section.results if r.cell in place}
+    refused = [(place[cell], cell, reason) for cell, reason in section.refused if cell in place]
+    reasons = {at: (cell, reason) for at, cell, reason in refused if at not in measured}
+    dashes = [Refused(*at, strategy(own_parts(cell)), reason) for at, (cell, reason) in reasons.items()]
+    waiting = {
+        at: Waiting(*at, strategy(own_parts(cell)))
+        for cell, at in place.items()
+        if at not in measured and at not in reasons
+    }
+    order = list(dict.fromkeys(row for row, column in place.values() if (row, column) not in reasons))
+    cells = sorted(measured.values(), key=lambda found: order.index(found.row))  # a method's scenarios together
+    return Board(section, protocol, cells, dashes, list(waiting.values()), order)
 
 
 def remarks(section: Section) -> list[str]:
@@ -298,12 +295,6 @@ def remarks(section: Section) -> list[str]:
         brief = dict.fromkeys(untuned(method) for method in known)
         told.append(f"{' and '.join(names if len(names) == 1 else brief) or methods[0]}: {remark}")
     return told
-
-
-def shortened(section: Section) -> str | None:
-    """A sentence that says how much was cut, if anything was."""
-    cut = dict.fromkeys(", ".join(result.cell.cuts()) for result in section.results if result.cell.cuts())
-    return f"Shortened: {' and '.join(cut)}, so these are not the paper's numbers." if cut else None
 
 
 def incomplete(section: Section) -> str:
@@ -342,8 +333,12 @@ def selection(section: Section) -> str:
 
 RULE = (
     "A cell agrees if it lies within three combined standard errors of the published mean, or within half a point;"
-    " it differs if it lies beyond both and zero is outside the 95% interval of the difference (Welch);"
-    " with fewer than three seeds, or if neither holds, there are too few seeds to tell."
-    " “Allowed” is the largest difference that would still agree. Runs that were not trained as in the paper are not"
-    " judged."
+    f" otherwise it differs. With fewer than {FEWEST} seeds there are too few to tell."
+    " “Difference” has the 95% interval of Welch's test, “Allowed” is the largest difference that would still agree."
+    " Runs that were not trained as in the paper are not judged."
+)
+
+PAIRED = (
+    "Paired t test at 5% over the seeds that both methods have, Holm's correction over the pairs of a column;"
+    f" fewer than {FEWEST} seeds in common decide nothing."
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from threefold.experiments import Cell, Result
-from threefold.report.words import own_parts, strategy
+from threefold.report.words import own_parts, paper_was, strategy
 from threefold.results import Outcome
 
 LOW = 75.0
@@ -18,12 +18,12 @@ NEAR = 10.0  # a shortened run this far below the published number is not explai
 class Explanation:
     """Why an accuracy is low without being a fault."""
 
-    published: float | None  # the paper's number, which is low as well
+    published: str  # the paper's number, which is low as well; empty if that is not why
     paper: str  # what the paper says about it; may be empty
     seen: str  # what the run itself shows; may be empty
 
     def __str__(self) -> str:
-        known = "" if self.published is None else f"Low, and published as low: the paper reports {self.published:.2f}."
+        known = f"Low, and published as low: the paper reports {self.published}." if self.published else ""
         return " ".join(filter(None, (known, self.paper, self.seen)))
 
 
@@ -37,12 +37,15 @@ def explain(result: Result) -> Explanation | None:
         return None
     if judged and judged.outcome is Outcome.DIFFERS and published and mean < published.mean:
         return None
-    known = published is not None and published.mean < LOW and (judged is not None or mean > published.mean - NEAR)
+    near = judged is not None or (_all_tasks(result.cell) and published is not None and mean > published.mean - NEAR)
+    known = published is not None and published.mean < LOW and near
     seen = _last_task_only(result)
     if known and published:
-        return Explanation(published.mean, _in_the_paper(result.cell), seen)
+        mark = paper_was(result.cell)
+        number = f"{published.mean:.2f}{f', {mark}' if mark else ''}"
+        return Explanation(number, _in_the_paper(result.cell), seen)
     if seen and strategy(own_parts(result.cell)) in ("Baselines", "Regularization"):
-        return Explanation(None, "", seen)
+        return Explanation("", "", seen)
     return None
 
 
@@ -51,10 +54,10 @@ def together(found: Iterable[tuple[str, str, Explanation]]) -> list[str]:
     shared: dict[tuple[str, str], list[str]] = {}
     alone = []
     for row, column, why in found:
-        if why.published is None:
+        if not why.published:
             alone.append(f"{row}, {column}: {why}")
         else:
-            shared.setdefault((column, why.paper), []).append(f"{row} ({why.published:.2f})")
+            shared.setdefault((column, why.paper), []).append(f"{row} ({why.published})")
     told = [
         f"{column}, {', '.join(rows)}: low, and published as low (the paper's number in brackets). {why}".strip()
         for (column, why), rows in shared.items()
@@ -95,6 +98,11 @@ def _last_task_only(result: Result) -> str:
         f"At the end it knows the last task ({last:.0f}% right) and little of the others ({earlier:.0f}%);"
         f" the last task alone would make {100 / len(final):.0f}% on average."
     )
+
+
+def _all_tasks(cell: Cell) -> bool:
+    """Are there as many tasks as in the paper? With fewer an accuracy means something else."""
+    return cell.protocol.tasks == cell.protocol.default_tasks
 
 
 def _all_compete(cell: Cell) -> bool:

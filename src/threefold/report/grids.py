@@ -3,14 +3,17 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from threefold.experiments import Cell, Result, Section
 from threefold.methods import Method, paper
+from threefold.report.labels import tell_apart
 from threefold.report.panels import WHO, By, Chart, Choice, Line, Mark, Panel, Selected, seeds_of
 from threefold.report.words import short, untuned
 
 Axis = tuple[str, str]  # part, hyperparameter
 Values = dict[Axis, float]
+Kind = TypeVar("Kind")
 
 ALIKE = 0.01  # of a per cent: less than one image of a task
 ALL_ALIKE = "no choice: all alike"
@@ -21,7 +24,7 @@ def grids(section: Section, tables: Sequence[Result]) -> list[Chart]:
     found = []
     for protocol in dict.fromkeys(r.cell.protocol.title for r in section.results):
         results = [r for r in section.results if r.cell.protocol.title == protocol]
-        searches = list(_searches(results, section.validation, tables))
+        searches = list(_searches(section, results, tables))
         caption = (
             f"Average accuracy over all tasks on {protocol} for each value of the hyperparameters, {_seeds(searches)}."
         )
@@ -33,17 +36,35 @@ def grids(section: Section, tables: Sequence[Result]) -> list[Chart]:
     return found
 
 
-def _searches(results: Sequence[Result], held: Sequence[Result], tables: Sequence[Result]) -> "Iterable[Search]":
+def _searches(section: Section, results: Sequence[Result], tables: Sequence[Result]) -> "Iterable[Search]":
     for method in dict.fromkeys(r.cell.method.name for r in results):
         group = [r for r in results if r.cell.method.name == method]
-        by_scenario = {
-            scenario: [r for r in group if r.cell.scenario.title == scenario]
-            for scenario in dict.fromkeys(r.cell.scenario.title for r in group)
-        }
-        axes = _axes(by_scenario.values())
-        for some in by_scenario.values() if axes else ():
-            like = some[0].cell
-            yield Search(some, [r for r in held if _alike(r.cell, like)], tables, axes)
+        axes = _axes(_by(group, [r.cell.scenario.title for r in group]).values())
+        if not axes:
+            continue
+        items = []
+        for cell in (r.cell for r in group):
+            place = (cell.scenario.title, *(value_of(cell.method, axis) for axis in axes))
+            items.append((untuned(cell.method), place, cell.spec()))
+        names = tell_apart(items)
+        scenarios = [r.cell.scenario.title for r in group]
+        for (name, _), some in _by(group, list(zip(names, scenarios, strict=True))).items():
+            like = _but_for(axes, some[0].cell)
+            held = [r for r in section.validation if _alike(r.cell, some[0].cell) and _but_for(axes, r.cell) == like]
+            yield Search(name, some, held, tables, axes)
+
+
+def _by(results: Sequence[Result], kinds: Sequence[Kind]) -> "dict[Kind, list[Result]]":
+    found: dict[Kind, list[Result]] = {}
+    for kind, result in zip(kinds, results, strict=True):
+        found.setdefault(kind, []).append(result)
+    return found
+
+
+def _but_for(axes: Sequence[Axis], cell: Cell) -> dict[Axis, Any]:
+    """The hyperparameters that are not searched."""
+    every = cell.method.hyperparameters()
+    return {(part, name): v for part, own in every.items() for name, v in own.items() if (part, name) not in axes}
 
 
 def _alike(one: Cell, other: Cell) -> bool:
@@ -62,8 +83,7 @@ def _axes(groups: Iterable[Sequence[Result]]) -> list[Axis]:
     for group in groups:
         values: dict[Axis, set[float]] = {}
         for part in (part for result in group for part in result.cell.method.parts):
-            for name in type(part).model_fields:
-                value = getattr(part, name)
+            for name, value in part.model_dump().items():
                 if isinstance(value, int | float) and not isinstance(value, bool):
                     values.setdefault((part.name, name), set()).add(float(value))
         for axis, found in values.items():
@@ -77,6 +97,7 @@ def _axes(groups: Iterable[Sequence[Result]]) -> list[Axis]:
 class Search:
     """All that was tried of a method in one scenario."""
 
+    name: str
     results: Sequence[Result]
     held: Sequence[Result]  # the same on training data held out of the first tasks
     tables: Sequence[Result]  # where the paper's values were trained, should they be none of the grid's
@@ -106,13 +127,13 @@ class Search:
                     marks.append(Mark(values[first], chosen.accuracy, place, by))
         every = [x for line in lines for x in line.x]
         log = min(every) > 0 and max(every) / min(every) > 50
-        row, column = untuned(self.cell.method), self.cell.scenario.title
+        row, column = self.name, self.cell.scenario.title
         return Panel(row, column, _meaning(self.cell, first), log, lines, (), marks, self.cell.protocol.title)
 
     def selected(self) -> Selected:
         chosen = {by: self.choice(values) for by in WHO if (values := self.values(by))}
         return Selected(
-            untuned(self.cell.method),
+            self.name,
             self.cell.scenario.title,
             chosen.get("paper"),
             chosen.get("best"),
@@ -211,7 +232,8 @@ def _key(panels: Sequence[Panel]) -> str:
 
 def _meaning(cell: Cell, axis: Axis) -> str:
     part = next(p for p in cell.method.parts if p.name == axis[0])
-    return type(part).model_fields[axis[1]].description or axis[1]
+    field = type(part).model_fields.get(axis[1])
+    return (field.description if field else None) or axis[1]
 
 
 def _symbol(cell: Cell, axis: Axis) -> str:

@@ -117,8 +117,8 @@ def _each_once(arranged: Sequence[Arranged]) -> list[str]:
     found: dict[Published, str] = {}
     for each in by_paper:
         for cell in (cell for board in each.boards for cell in board.cells):
-            if cell.verdict and cell.published:
-                found.setdefault(cell.published, cell.code)
+            if cell.verdict and cell.paper:
+                found.setdefault(cell.paper, cell.code)
     return list(found.values())
 
 

@@ -8,7 +8,7 @@ from threefold.report import svg
 from threefold.report.evidence import Evidence
 from threefold.report.figures import dreams, mosaic
 from threefold.report.provenance import machine_seconds
-from threefold.report.words import count, difference, duration, moment, number, plus_minus, theirs
+from threefold.report.words import count, difference, duration, moment, number, plus_minus
 
 MEASURES = {
     "learning_accuracy": ("Learning accuracy", "on each task right after it was learned"),
@@ -39,7 +39,7 @@ def inside(found: Evidence, name: str) -> str:
         texts.append(f"<p>{escape(str(found.explanation))}</p>")
     if found.diverged:
         texts.append(f"<p>{escape(found.diverged)}.</p>")
-    cards = [card("Seeds", svg.seeds(accuracy, found.published) + _measures(found))]
+    cards = [card("Seeds", svg.seeds(accuracy, result.published) + _measures(found))]
     if found.learned:
         cards.append(card("Accuracy on each task as training goes on", svg.forgetting(result.initial, result.matrix)))
         square = svg.heat_map(result.matrix).replace("<svg ", '<svg class="square" ', 1)
@@ -63,8 +63,8 @@ def _text(found: Evidence) -> str:
         parts.append(
             f"standard deviation {number(found.spread)}, from {number(found.lowest)} to {number(found.highest)}"
         )
-    if found.published:
-        parts.append(f"published {theirs(found.published)} ({found.published.table}, n = {found.published.n})")
+    if found.paper:
+        parts.append(f"published {found.theirs} ({found.paper.table}, n = {found.paper.n})")
     if judged:
         parts.append(f"difference {difference(judged.difference)}, allowed {number(judged.allowed)}")
     return f"<p>{escape('; '.join(parts))}.</p>"

@@ -7,12 +7,12 @@ from html import escape
 
 from threefold.experiments import Section
 from threefold.report.document import Table, evidence_of, panel_table, selected
-from threefold.report.evidence import Board, Evidence, incomplete, remarks, selection, shortened
+from threefold.report.evidence import PAIRED, Board, Evidence, incomplete, remarks, selection
 from threefold.report.palette import HUES
 from threefold.report.panels import WHO, By, Chart, Panel
 from threefold.report.statements import Statement, statements
 from threefold.report.svg import chart, shade
-from threefold.report.words import DASH, NOT_RUN, difference, theirs
+from threefold.report.words import DASH, NOT_RUN, difference, effect
 
 Detail = Callable[[Evidence, str], str]
 """How a page shows a cell in detail, given the name that links lead to."""
@@ -49,8 +49,8 @@ def _opening(section: Section) -> str:
     parts = [f"<p>{escape(selection(section))}</p>"]
     if not section.results:
         parts.append("<p>No run of this experiment is finished yet.</p>")
-    if cut := shortened(section):
-        parts.append(f"<p><b>{escape(cut)}</b></p>")
+    if section.shortened:
+        parts.append(f"<p><b>Shortened: {escape(', '.join(section.shortened))}.</b></p>")
     if missing := incomplete(section):
         parts.append(f"<p><b>Not complete:</b> {escape(missing)}</p>")
     if section.command:
@@ -106,14 +106,15 @@ def _number(found: Evidence, name: str) -> str:
             f" <small>± {accuracy.sem:.2f}</small>" if accuracy.sem == accuracy.sem else ""
         )
     parts = [f'<a class="ours" href="#{name}">{text}</a>']
-    if found.published:
-        parts.append(f"<span>paper {theirs(found.published)}</span>")
+    if found.paper:
+        kind = "" if judged else ' class="apart"'
+        parts.append(f"<span{kind}>paper {escape(found.theirs)}</span>")
     if judged:
         parts.append(f"<span>{difference(judged.difference)}</span>")
     parts.append(f'<span class="verdict {found.code}">{escape(f"{found.symbol} {found.judgement}".strip())}</span>')
     if found.explanation:
         parts.append(
-            f"<span>{'low, as published' if found.explanation.published is not None else 'low: see why'}</span>"
+            f"<span>{'low, as published' if judged and found.explanation.published else 'low: see why'}</span>"
         )
     return "".join(parts)
 
@@ -125,18 +126,24 @@ def _significance(board: Board) -> str:
     tables = []
     for column in board.significance:
         rows = [
-            [c.first, c.second, difference(c.difference), f"{c.p_holm:.2g}", "yes" if c.significant else "no"]
+            [
+                *(c.first, c.second, difference(c.difference), effect(c.difference.effect), str(c.difference.seeds)),
+                *(f"{c.p_holm:.2g}", "yes" if c.significant else "no"),
+            ]
             for c in column.tested
         ]
         if rows:
-            header = ["First", "Second", "First − second [95%]", "p (Holm)", "Differs"]
+            header = ["First", "Second", "First − second [95%]", "Effect d", "Seeds", "p (Holm)", "Differs"]
             tables.append(table(Table(column.title, header, rows, left=2)))
     pairs = (
         f'<details id="{name_of(board, "pairs")}"><summary>All pairs</summary>{"".join(tables)}</details>'
         if tables
         else ""
     )
-    return f"<h3>Methods beside each other</h3><p>Welch's test at 5%, corrected by Holm over a column.</p>{told}{pairs}"
+    return f"<h3>Methods beside each other</h3><p>{escape(PAIRED)} {escape(EFFECT)}</p>{told}{pairs}"
+
+
+EFFECT = "Effect d: the mean difference in its own standard deviations over seeds."
 
 
 def _chart(drawing: Chart) -> str:

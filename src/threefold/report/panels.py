@@ -62,6 +62,7 @@ class Panel:
     levels: Sequence[Level] = ()
     marks: Sequence[Mark] = ()
     protocol: str = ""
+    left_out: Sequence[str] = ()  # levels that have no mean, as a seed diverged
 
     @property
     def title(self) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from threefold.report.palette import STRATEGIES, legible_on, ramp
 from threefold.report.panels import WHO, Level, Line, Mark, Panel, reach
-from threefold.report.words import power, short
+from threefold.report.words import power, short, survivors
 from threefold.results import Published, Summary
 
 WIDE, TALL = 340, 230
@@ -196,7 +196,7 @@ def log_ticks(xs: Sequence[float]) -> list[tuple[float, str]]:
 
 
 def forgetting(initial: NDArray[np.float64], matrix: NDArray[np.float64]) -> str:
-    """Accuracy on each task as training goes on: mean over the seeds that did not diverge."""
+    """Accuracy on each task as training goes on: mean over the seeds that did not diverge, and how many these are."""
     kept = ~np.isnan(matrix).any(axis=(1, 2))
     values = np.concatenate([initial[kept][:, None], matrix[kept]], axis=1)  # seeds × moments × tasks
     means, tasks = values.mean(axis=0), values.shape[2]
@@ -221,12 +221,14 @@ def forgetting(initial: NDArray[np.float64], matrix: NDArray[np.float64]) -> str
             f'<circle class="dot" cx="{frame.x(task + 1):.1f}" cy="{frame.y(ys[task + 1]):.1f}" r="2.4"/>'
             f'<text x="{WIDE - 44}" y="{y + 3:.1f}" class="own">task {task + 1}</text></g>'
         )
-    return _figure(WIDE, TALL, "Accuracy on each task as training goes on", "".join(parts))
+    note = survivors(len(values), len(matrix))
+    return _figure(WIDE, TALL, "Accuracy on each task as training goes on", "".join(parts), note)
 
 
 def heat_map(matrix: NDArray[np.float64]) -> str:
-    """Accuracy after each task (down) on each task (across)."""
-    kept = matrix[~np.isnan(matrix).any(axis=(1, 2))].mean(axis=0)
+    """Accuracy after each task (down) on each task (across): mean over the seeds that did not diverge."""
+    survived = matrix[~np.isnan(matrix).any(axis=(1, 2))]
+    kept = survived.mean(axis=0)
     tasks = len(kept)
     side = 200 / tasks
     parts = []
@@ -243,7 +245,8 @@ def heat_map(matrix: NDArray[np.float64]) -> str:
         parts.append(f'<text {where} class="{ink}">{value:.0f}</text>')
     parts.append('<text x="128" y="226" class="mid label">accuracy on task</text>')
     parts.append('<text transform="translate(8 100) rotate(-90)" class="mid label">after training on task</text>')
-    return _figure(232, 230, "Accuracy after each task on each task, per cent", "".join(parts))
+    note = survivors(len(survived), len(matrix))
+    return _figure(232, 230, "Accuracy after each task on each task, per cent", "".join(parts), note)
 
 
 def seeds(accuracy: Summary, published: Published | None) -> str:
@@ -275,7 +278,11 @@ def seeds(accuracy: Summary, published: Published | None) -> str:
     return _figure(WIDE, 80, "Accuracy of each seed, the mean, and the published mean", "".join(parts))
 
 
-def _figure(width: int, height: int, label: str, body: str) -> str:
+def _figure(width: int, height: int, label: str, body: str, note: str = "") -> str:
+    """A picture, what it is called by those who read it aloud, and a note below it."""
+    if note:
+        body += f'<text x="{width / 2:.0f}" y="{height + 8}" class="mid label">{escape(note)}</text>'
+        height, label = height + 14, f"{label} ({note})"
     return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
 
 

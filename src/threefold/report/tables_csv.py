@@ -41,7 +41,7 @@ def render(sections: Sequence[Section]) -> str:
 
 
 def _row(board: Board, found: Evidence, unlike: Sequence[str]) -> dict[str, object]:
-    cell, accuracy, judged, published = found.cell, found.accuracy, found.verdict, found.published
+    cell, accuracy, judged, published = found.cell, found.accuracy, found.verdict, found.result.published
     records = found.result.records
     created = sorted(record.created for record in records)
     row: dict[str, object] = {

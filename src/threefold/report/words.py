@@ -4,7 +4,7 @@ import math
 from datetime import UTC, datetime
 
 from threefold.experiments import Cell
-from threefold.experiments.cell import chosen
+from threefold.experiments.cell import given
 from threefold.methods import METHODS, Method, Part
 from threefold.results import Difference, Published, Summary
 
@@ -14,20 +14,21 @@ NOT_RUN = "…"
 
 def title(method: Method) -> str:
     """A method as tables name it, with the hyperparameters that were given."""
-    return (
-        " + ".join(
-            (METHODS[part.name].title if part.name in METHODS else part.name)
-            + (f" ({', '.join(chosen(part))})" if chosen(part) else "")
-            for part in method.parts
-        )
-        or METHODS["none"].title
-    )
+    return " + ".join(map(_title, method.parts)) or METHODS["none"].title
+
+
+def _title(part: Part) -> str:
+    values = ", ".join(f"{name}={setting(value)}" for name, value in given(part).items())
+    return f"{_name(part)} ({values})" if values else _name(part)
+
+
+def _name(part: Part) -> str:
+    return METHODS[part.name].title if part.name in METHODS else part.name
 
 
 def untuned(method: Method) -> str:
     """The method without what was given for it."""
-    names = [METHODS[part.name].title if part.name in METHODS else part.name for part in method.parts]
-    return " + ".join(names) or METHODS["none"].title
+    return " + ".join(map(_name, method.parts)) or METHODS["none"].title
 
 
 def own_parts(cell: Cell) -> Method:
@@ -61,6 +62,13 @@ def theirs(published: Published | None) -> str:
     return f"{published.mean:.2f} ± {published.sem:.2f}" if published else DASH
 
 
+def paper_was(cell: Cell) -> str:
+    """How the paper's runs of a cell were trained, in two words; empty where these are trained in the same way."""
+    if cell.comparable:
+        return ""
+    return "full length" if cell.cuts() else "paper's settings"
+
+
 def signed(value: float) -> str:
     """A difference, with a true minus sign."""
     if math.isnan(value):
@@ -78,6 +86,11 @@ def difference(found: Difference) -> str:
     return f"{signed(found.value)} [{signed(found.low)}, {signed(found.high)}]"
 
 
+def effect(value: float) -> str:
+    """An effect size, with a true minus sign; infinite where the difference is the same for every seed."""
+    return signed(value).replace("inf", "∞")
+
+
 def number(value: float, digits: int = 2) -> str:
     return DASH if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
 
@@ -88,6 +101,13 @@ def short(value: float) -> str:
         return f"{value:g}"
     mantissa, _, exponent = f"{value:e}".partition("e")
     return f"{float(mantissa):g}e{int(exponent)}"
+
+
+def setting(value: object) -> str:
+    """A value that was given, in few characters, but never so few that two would look alike: 5.0 is 5."""
+    if isinstance(value, float) and math.isfinite(value):
+        return short(value) if float(short(value)) == value else repr(value)
+    return str(value)
 
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -120,6 +140,11 @@ def moment_of(seconds: float) -> str:
 
 def count(number: int, thing: str, several: str = "") -> str:
     return f"{number} {thing if number == 1 else several or thing + 's'}"
+
+
+def survivors(kept: int, seeds: int) -> str:
+    """What must be said of a mean over the seeds that did not diverge; nothing if none did."""
+    return f"mean of {kept} of {count(seeds, 'seed')}; {seeds - kept} diverged" if kept < seeds else ""
 
 
 def printable(text: str) -> str:

@@ -7,11 +7,10 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 
-from threefold.results.statistics import Difference, Estimate, welch
+from threefold.results.statistics import FEWEST_SEEDS, Difference, Estimate, welch
 
 COMBINED_ERRORS = 3.0
 HALF_A_POINT = 0.5
-FEWEST_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Outcome(StrEnum):
 class Verdict:
     """The outcome, ours − published with its 95% interval, and the largest difference that would have agreed.
 
-    `allowed` belongs beside "agrees": three noisy seeds may agree with almost anything, and this number shows it.
+    `allowed` belongs beside "agrees": five noisy seeds may agree with almost anything, and this number shows it.
     """
 
     outcome: Outcome
@@ -85,16 +84,13 @@ class Verdict:
 def verdict(ours: Estimate, published: Estimate) -> Verdict:
     """Does our mean agree with the published one? This is the only place that decides.
 
-    1. Fewer than three seeds: too few to tell, whatever the difference. One seed has no standard error, and that of
-       two says next to nothing (its 95% interval is 12.7 standard errors to either side). Only the half-point rule
-       would be left, and it could find agreement by luck, but never a difference.
+    1. Fewer than five seeds: too few to tell, whatever the difference. Three standard errors are a strict bound only
+       where the standard errors are well known; from three or four seeds they are not (Student's factor is 4.3 and 3.2
+       then), and one cell in ten would be called different for no reason.
     2. |difference| ≤ 3 √(sem² + sem²), or ≤ half a point: agrees. The half point is there because accuracies near
        99% have standard errors of 0.02, and a difference nobody cares about should not fail.
-    3. Beyond that, but zero still lies in the difference's 95% interval: too few to tell. Three standard errors are
-       a strict bound only when the standard errors are well known; from three or four seeds they are not (Student's
-       factor is 4.3 and 3.2 then), and one cell in ten would be called different for no reason. From five seeds
-       on this never happens.
-    4. Otherwise: differs. So does a mean that is not a number: some of our seeds diverged, none of theirs did.
+    3. Otherwise: differs, and zero is outside the difference's 95% interval, as Student's factor is below 3 from five
+       seeds on. So does a mean that is not a number: some of our seeds diverged, none of theirs did.
     """
     difference = welch(ours, published)
     allowed = max(COMBINED_ERRORS * math.hypot(ours.sem, published.sem), HALF_A_POINT)
@@ -102,8 +98,6 @@ def verdict(ours: Estimate, published: Estimate) -> Verdict:
         outcome, allowed = Outcome.TOO_FEW, math.nan
     elif abs(difference.value) <= allowed + 1e-9:  # 97.90 − 97.40 is half a point, also in binary
         outcome = Outcome.AGREES
-    elif difference.low <= 0 <= difference.high:
-        outcome = Outcome.TOO_FEW
     else:
         outcome = Outcome.DIFFERS
     return Verdict(outcome, difference, allowed)

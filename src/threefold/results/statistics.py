@@ -2,6 +2,15 @@
 
 A value that is not a number (its run diverged) is not dropped: the mean becomes NaN, for a mean over the seeds that
 happened to survive would flatter the method. Whoever wants that mean must leave the seed out, and say so.
+
+Two of our own results are compared by a paired t test (`paired`): runs of the same seed share the class order, the
+first weights and the batches, so they rise and fall together, and it is their differences that show what a method does.
+Welch's test takes the two sides as independent and calls differences chance that hold for every seed; it is kept for
+published numbers (`welch`), of which only mean, standard error and count are known. Wilcoxon's signed ranks and sign
+flips would pair as well, without a normal distribution; but with five seeds the smallest two-sided p that they can
+reach is 2/32, so that five seeds could never show anything, and neither yields an interval in points of accuracy
+without further assumptions. The t test's own assumption is mild here: each value is a mean over whole test sets, and
+a difference of two of them has most of what skews a single one (a hard class order, say) taken out.
 """
 
 import math
@@ -14,6 +23,9 @@ import numpy as np
 from scipy.special import stdtr, stdtrit  # Student's t; scipy.stats would take a second to import
 
 CONFIDENCE = 0.95
+FEWEST_SEEDS = 5
+"""Fewer decide nothing: the spread of four values is hardly known, and Student's factor for them is 3.2."""
+ROUNDING = 9  # digits of a difference that can be more than rounding: an accuracy in per cent is a count of images
 
 
 class Estimate(Protocol):
@@ -29,12 +41,13 @@ class Estimate(Protocol):
 
 @dataclass(frozen=True)
 class Summary:
-    """The mean of one value per seed, its standard error, and the values themselves."""
+    """The mean of one value per seed, its standard error, the values themselves, and the seeds they belong to."""
 
     mean: float
     sem: float
     n: int
     per_seed: tuple[float, ...]
+    seeds: tuple[int, ...] = ()  # in the order of the values; empty: not known, so nothing can be paired
 
 
 @dataclass(frozen=True)
@@ -48,12 +61,20 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Paired(Difference):
+    """A mean difference between runs of the same seeds."""
+
+    effect: float  # the mean difference in its own standard deviations over seeds: Cohen's d_z
+    seeds: int  # that both sides have
+
+
+@dataclass(frozen=True)
 class Comparison:
     """One pair of a column: `difference` is first − second, `p_holm` its p corrected for the number of pairs."""
 
     first: str
     second: str
-    difference: Difference
+    difference: Paired
     p_holm: float
 
     @property
@@ -74,19 +95,44 @@ def mean_sem(values: Iterable[float]) -> tuple[float, float]:
     return mean, float(shifted.std(ddof=1) / math.sqrt(data.size)) if data.size > 1 else math.nan
 
 
-def summarize(values: Iterable[float]) -> Summary:
+def summarize(values: Iterable[float], seeds: Iterable[int] = ()) -> Summary:
     """The summary of one value per seed, in the order of the seeds."""
     per_seed = tuple(float(value) for value in values)
     mean, sem = mean_sem(per_seed)
-    return Summary(mean, sem, len(per_seed), per_seed)
+    return Summary(mean, sem, len(per_seed), per_seed, tuple(seeds))
+
+
+def paired(first: Summary, second: Summary) -> Paired:
+    """first − second over the seeds that both have, with the 95% interval and the two-sided p of the paired t test.
+
+    With fewer than five common seeds there is the difference alone, and where a run of either side diverged not even
+    that. Differences that are alike for every seed leave no doubt: p is 1 if they are zero, else 0.
+    """
+    others = _by_seed(second)
+    differences = [round(value - others[seed], ROUNDING) for seed, value in _by_seed(first).items() if seed in others]
+    seeds = len(differences)
+    if not seeds or math.isnan(first.mean) or math.isnan(second.mean):
+        return Paired(math.nan, math.nan, math.nan, math.nan, math.nan, seeds)
+    value, error = mean_sem(differences)
+    if seeds < FEWEST_SEEDS:
+        return Paired(value, math.nan, math.nan, math.nan, math.nan, seeds)
+    if error == 0:
+        effect = math.copysign(math.inf, value) if value else 0.0
+        return Paired(value, value, value, 0.0 if value else 1.0, effect, seeds)
+    reach = float(stdtrit(seeds - 1, (1 + CONFIDENCE) / 2)) * error
+    p = float(2 * stdtr(seeds - 1, -abs(value) / error))
+    return Paired(value, value - reach, value + reach, p, value / (error * math.sqrt(seeds)), seeds)
+
+
+def _by_seed(summary: Summary) -> dict[int, float]:
+    return dict(zip(summary.seeds, summary.per_seed, strict=True)) if summary.seeds else {}
 
 
 def welch(first: Estimate, second: Estimate) -> Difference:
     """first − second, with the 95% interval and the two-sided p of Welch (1947): the variances may differ.
 
-    It needs the means, standard errors and counts only, so a published cell will do for one side. Seeds are treated
-    as independent. Two of our own methods share theirs (the same class orders, the same first weights), which makes
-    the interval rather too wide than too narrow. Everything but the value is NaN if either side has one run.
+    It needs the means, standard errors and counts only, so a published cell will do for one side; two of our own
+    results are for `paired`. Everything but the value is NaN if either side has one run.
     """
     value = first.mean - second.mean
     error = math.hypot(first.sem, second.sem)
@@ -115,10 +161,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def compare_all(column: Mapping[str, Estimate]) -> list[Comparison]:
-    """Every pair of methods in a column of a table, by Welch's test with Holm's correction over those pairs."""
+def compare_all(column: Mapping[str, Summary]) -> list[Comparison]:
+    """Every pair of methods in a column of a table, by the paired t test with Holm's correction over those pairs."""
     pairs = list(combinations(column, 2))
-    differences = [welch(column[first], column[second]) for first, second in pairs]
+    differences = [paired(column[first], column[second]) for first, second in pairs]
     corrected = holm([difference.p for difference in differences])
     return [
         Comparison(first, second, difference, p)

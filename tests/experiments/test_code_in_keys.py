@@ -1,0 +1,213 @@
+"""A run's key covers the code that determines it, wherever that was written."""
+
+import functools
+import sys
+import threading
+from textwrap import dedent
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import threefold
+from threefold import Split
+from threefold.experiments.cell import Cell, Settings
+from threefold.fingerprint import NotCovered, code_of
+from threefold.methods import EWC, Method
+from threefold.scenarios import SCENARIOS
+
+METHOD = """
+from threefold import Part, hyper
+
+FACTOR = {factor}
+
+def scaled(x):
+    return x * {helper}
+
+class Base(Part):
+    name = "mine"
+    strength: float = hyper("weight", 1.0)
+
+    def penalty(self, params, memory):
+        return scaled(FACTOR) * self.strength * sum((p**2).sum() for p in params.values())
+
+class Mine(Base):
+    def keepsakes(self, stack, memory):
+        return super().keepsakes(stack, memory)
+"""
+
+
+def defined(text, name="Mine", module="__main__"):
+    """A class as a notebook defines it: there is no file."""
+    scope = {"__name__": module}
+    exec(compile(dedent(text), "<cell>", "exec"), scope)
+    return scope[name]
+
+
+def method(factor=1, helper=2, before=""):
+    return defined(before + METHOD.format(factor=factor, helper=helper))
+
+
+@pytest.fixture(scope="module")
+def data():
+    source = torch.Generator().manual_seed(1)
+    labels = torch.arange(240) % 4
+    images = (torch.rand(4, 5, 5, generator=source)[labels] + 0.2 * torch.randn(240, 5, 5, generator=source)).clamp(
+        0, 1
+    )
+    return threefold.Dataset.from_arrays(images[:160], labels[:160], images[160:], labels[160:], name="dots")
+
+
+def trained(protocol, method, store):
+    short = {"iters": 3, "hidden": 4, "batch": 8, "device": "cpu"}
+    return threefold.run(protocol, scenario="task", method=method, seeds=2, store=store, **short)
+
+
+class Reverse(Split):
+    """The tasks of Split in reverse order."""
+
+    def sequence(self, seed):
+        return super().sequence(seed)[::-1]
+
+
+def test_a_subclass_of_a_protocol_has_a_key_of_its_own(data, tmp_path):
+    store = tmp_path / "runs.db"
+    plain, reverse = trained(Split(data, 2), "none", store), trained(Reverse(data, 2), "none", store)
+    again = trained(Reverse(data, 2), "none", None)
+    assert (reverse.matrix == again.matrix).all()
+    assert not (reverse.matrix == plain.matrix).all()
+    assert {r.key for r in plain.records}.isdisjoint(r.key for r in reverse.records)
+
+
+def test_a_method_that_was_edited_in_a_notebook_is_trained_again(data, tmp_path):
+    store = tmp_path / "runs.db"
+    first = trained(Split(data, 2), method(factor=0)(), store)
+    edited = trained(Split(data, 2), method(factor=1000)(), store)
+    assert {r.key for r in first.records}.isdisjoint(r.key for r in edited.records)
+    assert (edited.matrix == trained(Split(data, 2), method(factor=1000)(), None).matrix).all()
+
+
+def test_the_same_cell_run_again_is_the_same_method(data, tmp_path):
+    store = tmp_path / "runs.db"
+    first = trained(Split(data, 2), method()(), store)
+    again = trained(Split(data, 2), method(before="# a remark\n\n")(), store)
+    assert [r.key for r in first.records] == [r.key for r in again.records]
+    assert [r.created for r in first.records] == [r.created for r in again.records]
+
+
+@pytest.mark.parametrize("change", [{"factor": 2}, {"helper": 3}], ids=["a value", "a function"])
+def test_what_the_code_refers_to_counts(change):
+    assert code_of(method()) == code_of(method())
+    assert code_of(method()) != code_of(method(**change))
+
+
+def test_closures_and_defaults_count():
+    text = """
+    from threefold import Split
+    def made(offset):
+        class Mine(Split):
+            def sequence(self, seed, more={default}):
+                return super().sequence(seed + offset + more)
+        return Mine
+    Mine = made({offset})
+    """
+    sums = {code_of(defined(text.format(offset=o, default=d))) for o, d in [(0, 1), (1, 0), (0, 0), (0, 0)]}
+    assert len(sums) == 3
+
+
+def test_what_an_instance_holds_counts(data):
+    class Rotated(Split):
+        def __init__(self, data, by):
+            super().__init__(data, 2)
+            self.by = by
+
+        def sequence(self, seed):
+            tasks = super().sequence(seed)
+            return tasks[self.by :] + tasks[: self.by]
+
+    def key(by):
+        return Cell.of(Rotated(data, by), SCENARIOS["task"], Method(), Settings.checked(device="cpu")).spec()
+
+    assert key(0) == key(0)
+    assert key(0) != key(1)
+
+
+def test_a_helper_module_counts_and_an_installed_library_does_not(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = """
+    import my_helpers
+    import numpy
+    from threefold import Part
+    class Mine(Part):
+        name = "mine"
+        def penalty(self, params, memory):
+            return my_helpers.weight(numpy.float64(1))
+    """
+    sums = []
+    for factor in (1, 1, 2):
+        (tmp_path / "my_helpers.py").write_text(
+            f"def weight(x):\n    return {factor} * x\n\ndef other():\n    return {factor + 5}\n"
+        )
+        sys.modules.pop("my_helpers", None)
+        sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+        try:
+            sums.append(code_of(defined(text)))
+        finally:
+            sys.dont_write_bytecode = before
+    assert sums[0] == sums[1] != sums[2]
+
+
+def test_a_file_that_was_edited_after_it_was_imported_is_what_was_imported(tmp_path, monkeypatch):
+    """The text on the disk is not what runs."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "edited_method.py"
+    file.write_text(METHOD.format(factor=1, helper=2))
+    import edited_method
+
+    before = code_of(edited_method.Mine)
+    file.write_text(METHOD.format(factor=1, helper=50))
+    assert code_of(edited_method.Mine) == before
+
+
+def test_threefolds_own_code_has_a_revision_instead(data):
+    assert code_of(EWC) is None
+    assert code_of(Split) is None
+    cell = Cell.of(Split(data, 2), SCENARIOS["task"], Method(EWC(strength=1)), Settings.checked(device="cpu"))
+    assert cell.spec()["numerics"] == threefold.version.NUMERICS
+    assert "code" not in cell.spec()["method"] | cell.spec()["protocol"]
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.tuples(inner, inner)
+    )
+)
+def test_equal_values_have_equal_sums(value):
+    class Mine(Split):
+        pass
+
+    import copy
+
+    assert code_of(Mine, value) == code_of(Mine, copy.deepcopy(value))
+    assert code_of(Mine, value) != code_of(Mine, [value])
+
+
+def test_sets_cycles_partials_and_tensors_have_sums():
+    class Mine(Split):
+        pass
+
+    knot = []
+    knot.append(knot)
+    values = [{"a", "b"}, knot, functools.partial(max, 1), functools.partial(max, 2), torch.zeros(2), torch.ones(2)]
+    sums = [code_of(Mine, value) for value in values]
+    assert len(set(sums)) == len(values)
+    assert code_of(Mine, {"b", "a"}) == sums[0]
+
+
+def test_what_has_no_sum_is_named():
+    class Mine(Split):
+        pass
+
+    with pytest.raises(NotCovered, match="lock"):
+        code_of(Mine, {"guard": threading.Lock()})

@@ -1,0 +1,216 @@
+"""What is remembered of an experiment is what its file asks for now."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from spec_lab import TOP, asked, small_data, write
+from tiny_lab import Ended
+
+import threefold
+from threefold.cli.brief import shortened
+from threefold.experiments import Section
+from threefold.experiments import ask as ask_module
+from threefold.experiments.ask import sections
+from threefold.experiments.status import status_of
+from threefold.report import render
+from threefold.report.evidence import boards
+from threefold.results import Store, merge
+
+Cli = Callable[..., Ended]
+THREE = f"""{TOP}
+[[methods]]
+method = "none"
+scenarios = ["class"]
+[[methods]]
+method = "ewc"
+scenarios = ["class"]
+with = {{ strength = [1, 10] }}
+note = "A note."
+"""
+TWO = THREE.replace("[1, 10]", "10")
+RUN = ("experiment", "mine.toml", "--device", "cpu", "--store", "a.db")
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_data(tmp_path, monkeypatch)
+
+
+def remembered(store: str = "a.db") -> Section:
+    with Store(store, readonly=True) as opened:
+        (section,) = sections(opened)
+    return section
+
+
+def seeds(section: Section) -> dict[str, list[int]]:
+    """The seeds that are asked for, by method: those that are trained, and as many more as are lacking."""
+    found = {}
+    with closing(sqlite3.connect("a.db")) as store:
+        ((text,),) = store.execute("SELECT asked FROM experiments").fetchall()
+    for cell in json.loads(text)["cells"]:
+        found[cell["method"]] = cell["seeds"]
+    assert len(found) == len(section.cells)
+    return found
+
+
+def follow(text: str, **options: object) -> Section:
+    with Store("a.db") as store:
+        asked(text, **options).follow(store)
+    return remembered()
+
+
+def test_what_was_taken_out_of_the_file_is_no_longer_shown_counted_or_corrected_for(cli: Cli) -> None:
+    write(THREE.replace("seeds = 3", "seeds = 5"))
+    assert cli(*RUN).status == 0
+    assert len(boards(remembered())[0].significance[0].comparisons) == 3
+    write(TWO.replace("seeds = 3", "seeds = 5"))
+    assert cli(*RUN).status == 0
+    section = remembered()
+    ((column,),) = [board.significance for board in boards(section)]
+    (pair,) = column.comparisons
+    assert pair.p_holm == pair.difference.p, "one pair needs no correction"
+    for kind in ("markdown", "csv", "html"):
+        assert "strength=1)" not in render([section], kind)
+    assert cli("status", "--store", "a.db").out == "mine: 10 of 10 runs done\n"
+    with closing(sqlite3.connect("a.db")) as store:
+        assert store.execute("SELECT count(*) FROM runs").fetchone() == (15,), "the rows stay"
+    write(THREE.replace("seeds = 3", "seeds = 5"))
+    assert cli(*RUN).status == 0
+    assert len(remembered().results) == 3, "and are found again"
+
+
+def test_remarks_and_refusals_follow_the_file() -> None:
+    with_xdg = THREE + '[[methods]]\nmethod = "xdg"\nscenarios = ["task", "class"]\n'
+    assert len(follow(with_xdg).refused) == 1
+    section = follow(TWO)
+    assert (section.refused, list(section.notes)) == ([], ["ewc:strength=10.0"])
+
+
+def test_rows_have_the_order_of_the_file() -> None:
+    follow(TWO)
+    section = follow(THREE)
+    assert list(seeds(section)) == ["none", "ewc:strength=1.0", "ewc:strength=10.0"]
+
+
+def test_all_of_the_file_is_remembered_also_when_some_of_it_is_trained(cli: Cli) -> None:
+    write(THREE)
+    ended = cli(*RUN, "--only", "none")
+    assert ended.status == 0
+    assert "EWC" not in ended.out, "of which nothing is trained"
+    section = remembered()
+    assert (len(section.cells), len(section.results), section.left) == (3, 1, 6)
+    assert section.command == "threefold experiment mine.toml --device cpu"
+    (line,) = cli("status", "--store", "a.db").out.splitlines()
+    assert line.startswith("mine: 3 of 9 runs done, 6 left, ")
+    assert line.endswith(": threefold experiment mine.toml --device cpu --store a.db")
+
+
+def test_a_stopped_command_counts_its_own_runs(cli: Cli) -> None:
+    write(THREE)
+    ended = cli(*RUN, "--only", "none", "--time-limit", "0.000001")
+    assert (ended.status, ended.err) == (3, "threefold: stopped with 3 runs left; the same command goes on.\n")
+
+
+def test_a_cell_has_the_seeds_of_both_commands() -> None:
+    follow(TWO, seeds="1-2")
+    section = follow(THREE, seeds="2-4")
+    assert seeds(section) == {"none": [1, 2, 3, 4], "ewc:strength=1.0": [2, 3, 4], "ewc:strength=10.0": [1, 2, 3, 4]}
+    commands = [f"threefold experiment mine.toml --seeds {which} --device cpu" for which in ("1-2", "2-4")]
+    assert section.command == " && ".join(commands)
+    assert follow(THREE, seeds="4").command == "threefold experiment mine.toml --seeds 4 --device cpu"
+
+
+def test_another_device_is_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device and the precision are the command's: what was trained elsewhere stays beside it."""
+    follow(TWO)
+    changed: dict[str, Any] = {}
+
+    def moved(before: dict[str, Any] | None) -> dict[str, Any]:
+        assert before
+        for cell in before["cells"]:
+            cell["spec"]["training"] |= {"device": "cuda", "precision": "tf32"}
+        changed.update(before)
+        return before
+
+    with Store("a.db") as store:
+        store.reconsider("mine", moved)
+    assert len(changed["cells"]) == 2
+    section = follow(THREE)
+    rows = [row for _, row in boards(section)[0].rows]
+    assert rows == [
+        *("None (precision=fp32, device=cpu)", "None (precision=tf32, device=cuda)"),
+        "EWC (strength=1)",
+        *("EWC (strength=10, precision=fp32, device=cpu)", "EWC (strength=10, precision=tf32, device=cuda)"),
+    ]
+    assert len(follow(TWO.replace("iters = 6", "iters = 7")).cells) == 2, "but another length is another file"
+
+
+def test_merging_unites_what_two_stores_were_asked_for() -> None:
+    follow(TWO)
+    with Store("b.db") as store:
+        asked(THREE, seeds="5").follow(store)
+    merge("a.db", ["b.db"])
+    assert seeds(remembered())["ewc:strength=10.0"] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, []),
+        ({"iters": 4}, ["4 of 6 iterations per task"]),
+        ({"iters": 60}, []),
+        ({"seeds": "2"}, ["2 of 3 seeds"]),
+        ({"seeds": "4-6"}, []),
+        ({"seeds": "9"}, []),
+        ({"quick": True}, ["5 of 6 iterations per task", "1 of 2 tasks", "4 of 8 units per layer", "1 of 3 seeds"]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("data", ["small.npz", None])
+def test_a_users_experiment_is_measured_by_its_own_file(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, object], told: list[str], data: str | None
+) -> None:
+    """On MNIST, too: six iterations are what is meant."""
+    text = THREE + "[quick]\niters = 5\nhidden = 4\ntasks = 1\nseeds = 1\n"
+    if data is None:
+        own = threefold.Dataset.from_arrays(**dict(np.load("small.npz")), name="mnist")
+        monkeypatch.setattr(ask_module, "load", lambda *_, **__: own)
+        text = text.replace('data = "small.npz"', 'data = "mnist"')
+    section = follow(text, **options)
+    assert list(section.shortened) == told
+    sentence = shortened(section, Path("a.db"))
+    full = "threefold experiment mine.toml --device cpu --store a.db"
+    assert sentence == (f"This was shortened: {', '.join(told)}. In full: {full}" if told else "")
+    assert ("Shortened: " in render([section], "markdown")) == bool(told)
+    assert ("Shortened: " in render([section], "html")) == bool(told)
+
+
+def test_seeds_of_two_commands_together_are_all_of_the_files() -> None:
+    assert list(follow(THREE, seeds="1").shortened) == ["1 of 3 seeds"]
+    assert list(follow(THREE, seeds="2-3").shortened) == []
+    assert list(follow(THREE.replace("seeds = 3", "seeds = 4")).shortened) == []
+
+
+def test_what_is_left_to_do_is_not_shortened() -> None:
+    section = follow(THREE)
+    assert (section.left, list(section.shortened)) == (9, [])
+
+
+@pytest.mark.parametrize("full", [5, None, [], {"iters": "x", "seeds": None, "tasks": 1.5}, {"other": 7}])
+def test_a_length_from_elsewhere_that_is_none_is_passed_over(full: object) -> None:
+    follow(THREE)
+
+    def spoilt(before: dict[str, Any] | None) -> dict[str, Any]:
+        assert before
+        return before | {"cells": [cell | {"full": full} for cell in before["cells"]]}
+
+    with Store("a.db") as store:
+        store.reconsider("mine", spoilt)
+        assert list(status_of(store))
+    assert list(remembered().shortened) == []

@@ -1,0 +1,257 @@
+"""Rows that would have the same name say what differs, in every format alike, and from what is stored alone."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from fake_sections import a_cell, a_result, protocol
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.text import Text
+from page_reader import Page
+
+from threefold.experiments import Cell, Result, Section
+from threefold.experiments.ask import Asked, sections
+from threefold.methods import METHODS, Part, hyper
+from threefold.methods.registry import Entry
+from threefold.report import render
+from threefold.report.cell_figures import draw_curves
+from threefold.report.charts import charts
+from threefold.report.evidence import boards
+from threefold.report.labels import tell_apart
+from threefold.results import Store
+
+
+class Mas(Part):
+    """A user's method."""
+
+    name = "mas"
+    strength: float = hyper("weight of the penalty, λ", 1.0)
+    mode: str = hyper("what it looks at", "all")
+
+
+class Edited(Mas):
+    """The same after its default was edited."""
+
+    strength: float = hyper("weight of the penalty, λ", 3.0)
+
+
+@contextmanager
+def plugged_in(part: type[Part] = Mas) -> Iterator[None]:
+    METHODS["mas"] = Entry("mas", "mas", "Mine", "", part)
+    try:
+        yield
+    finally:
+        del METHODS["mas"]
+
+
+def stored(path: Path, section: Section) -> Section:
+    """The section as a process finds it in a store, one that does not know the user's methods."""
+    cells = [result.cell for result in section.results]
+    with Store(path) as store:
+        Asked(section.name, section.title, tuple(section.results[0].seeds), cells, [], kind=section.kind).add(store)
+        store.add(record for result in section.results for record in result.records)
+    with Store(path, readonly=True) as store:
+        (found,) = sections(store)
+    return found
+
+
+def table(results: list[Result]) -> Section:
+    return Section("mine", "Mine", "table", results, selected="as given")
+
+
+def names(section: Section, kind: str) -> list[str]:
+    """The rows of the table as a format names them, the formats' own marks removed."""
+    rows = [row for board in boards(section) for _, row in board.rows]
+    text = render([section], kind, plain=True)
+    if kind == "csv":
+        return list(dict.fromkeys(row["method"] for row in csv.DictReader(io.StringIO(text))))
+    if kind == "html":
+        text = "\n".join(Page(text).texts)
+    text = text.replace("\\", "")
+    assert all(row in text for row in rows), (kind, rows)
+    return rows
+
+
+def same_everywhere(section: Section) -> list[str]:
+    """The rows, which every format and figure must name alike."""
+    wanted = names(section, "csv")
+    for kind in ("terminal", "markdown", "latex", "html"):
+        assert names(section, kind) == wanted
+    figure = draw_curves(boards(section)[0])
+    drawn = " ".join(text.get_text() for text in figure.findobj(Text))
+    assert all("".join(row.split()) in "".join(drawn.split()) for row in wanted)
+    return wanted
+
+
+def test_strengths_are_told_apart_without_the_users_plug_in(tmp_path: Path) -> None:
+    with plugged_in():
+        cells = [a_cell(protocol(), "task", f"mas:strength={s}", iters=50) for s in (1, 5, 1e7, 0.1 + 0.2)]
+        results = [a_result(cell, 50.0 + place, seeds=2) for place, cell in enumerate(cells)]
+    found = stored(tmp_path / "a.db", table(results))
+    assert "mas" not in METHODS
+    assert same_everywhere(found) == [
+        "mas (strength=1)",
+        "mas (strength=5)",
+        "mas (strength=1e7)",
+        "mas (strength=0.30000000000000004)",
+    ]
+    assert [e.accuracy.mean for e in boards(found)[0].cells] == [r.accuracy.mean for r in results]
+
+
+def test_values_that_were_not_given_are_told_where_they_differ(tmp_path: Path) -> None:
+    """The user edited the method's default: both rows are `mas`, and what is stored differs."""
+    results = []
+    for part in (Mas, Edited):
+        with plugged_in(part):
+            cells = [a_cell(protocol(), scenario, "mas", iters=50) for scenario in ("task", "class")]
+            results += [a_result(without_code(cell), 50.0, seeds=2) for cell in cells]
+    rows = same_everywhere(stored(tmp_path / "a.db", table(results)))
+    assert rows == ["mas (strength=1)", "mas (strength=3)"]
+
+
+def without_code(cell: Cell) -> Cell:
+    """A cell as it was stored before keys had the code of a method."""
+    spec = cell.spec()
+    spec["method"].pop("code", None)
+    return replace(cell, stored_spec=spec)
+
+
+def test_two_parts_with_a_hyperparameter_of_the_same_name_are_told_apart() -> None:
+    def spec(mas: float, si: float) -> dict[str, Any]:
+        return {"method": {"name": "mas+si", "hyperparameters": {"mas": {"strength": mas}, "si": {"strength": si}}}}
+
+    found = tell_apart([("mas + SI", "Task-IL", spec(*strengths)) for strengths in ((1.0, 2.0), (2.0, 1.0))])
+    assert found == ["mas + SI (mas.strength=1, si.strength=2)", "mas + SI (mas.strength=2, si.strength=1)"]
+
+
+def test_another_length_is_told() -> None:
+    results = [a_result(a_cell(protocol(), "task", "none", iters=iters), 50.0, seeds=2) for iters in (50, 100)]
+    results.append(a_result(a_cell(protocol(), "class", "none", iters=50), 20.0, seeds=2))
+    results.append(a_result(a_cell(protocol(), "task", "ewc", iters=50), 20.0, seeds=2))
+    assert same_everywhere(table(results)) == ["None (iters=50)", "None (iters=100)", "EWC"]
+
+
+def test_what_was_given_and_what_differs_stand_together() -> None:
+    cells = [a_cell(protocol(), "task", "ewc:strength=2", hidden=hidden, lr=0.1) for hidden in (8, 16)]
+    cells.append(a_cell(protocol(), "task", "ewc:strength=2+xdg", hidden=8, lr=0.1))
+    cells.append(a_cell(protocol(), "task", "ewc:strength=2+xdg", hidden=8, lr=0.2))
+    rows = same_everywhere(table([a_result(cell, 50.0, seeds=2) for cell in cells]))
+    assert rows == [
+        *("EWC (strength=2, hidden=8)", "EWC (strength=2, hidden=16)"),
+        *("EWC (strength=2) + XdG (lr=0.1)", "EWC (strength=2) + XdG (lr=0.2)"),
+    ]
+
+
+def test_code_device_and_data_are_told(tmp_path: Path) -> None:
+    """Only what is stored differs: a sum of the code, the device, the data."""
+    with plugged_in():
+        cell = a_cell(protocol(), "task", "mas", iters=50)
+    described = json.loads(json.dumps(cell.described()))
+    changes = {
+        "mas (code=aaaaaaaa)": lambda spec: spec["method"].update(code={"mas": "a" * 64}),
+        "mas (code=bbbbbbbb)": lambda spec: spec["method"].update(code={"mas": "b" * 64}),
+    }
+    assert labels_of(described, changes) == list(changes)
+    changes = {
+        "mas (precision=fp32, device=cpu)": lambda spec: None,
+        "mas (precision=tf32, device=cuda)": lambda spec: spec["training"].update(precision="tf32", device="cuda"),
+    }
+    assert labels_of(described, changes) == list(changes)
+    changes = {
+        "mas (data=cccccccc)": lambda spec: spec["protocol"].update(data="c" * 64),
+        "mas (data=dddddddd)": lambda spec: spec["protocol"].update(data="d" * 64),
+    }
+    assert labels_of(described, changes) == list(changes)
+    changes = {"mas": lambda spec: None, "mas (first=2)": lambda spec: spec["protocol"].update(first=2)}
+    assert labels_of(described, changes) == list(changes)
+
+
+def labels_of(described: Mapping[str, Any], changes: Mapping[str, Callable[[dict[str, Any]], Any]]) -> list[str]:
+    """The rows of cells that were described so, each with one change."""
+    cells = []
+    for change in changes.values():
+        copy = json.loads(json.dumps(described))
+        change(copy["spec"])
+        cells.append(Cell.of_description(copy))
+    section = Section("mine", "Mine", "table", [], cells=cells)
+    return [row for _, row in boards(section)[0].rows]
+
+
+def test_gates_in_the_hidden_layers_are_named_alike_everywhere() -> None:
+    cell = a_cell(protocol("permuted-mnist"), "task", "ewc+xdg", "hidden", iters=50)
+    found = table([a_result(cell, 90.0, seeds=2)])
+    assert same_everywhere(found) == ["EWC"]
+    assert boards(found)[0].columns == ["Task-IL, task in hidden layers"]
+
+
+def test_curves_over_budgets_hide_none_by_another() -> None:
+    texts = [f"icarl:temperature={t},budget={b}" for t in (1, 2) for b in (10, 100)]
+    cells = [a_cell(protocol(), "class", text) for text in texts]
+    ((_, chart),) = charts([Section("c", "C", "budgets", [a_result(cell, 50.0, seeds=2) for cell in cells])])
+    (panel,) = chart.panels
+    assert {line.label: list(line.x) for line in panel.lines} == {
+        "iCaRL (temperature=1)": [10, 100],
+        "iCaRL (temperature=2)": [10, 100],
+    }
+
+
+def test_a_third_hyperparameter_of_a_grid_hides_nothing() -> None:
+    texts = [f"online-ewc:strength={s},decay={d}" for s in (1, 1000) for d in (0.1, 0.2, 0.3)]
+    cells = [a_cell(protocol(), "task", text, lr=lr) for text in texts for lr in (0.1, 0.01)]
+    ((_, chart),) = charts([Section("g", "G", "grids", [a_result(cell, 60.0, seeds=2) for cell in cells])])
+    assert [panel.row for panel in chart.panels] == ["Online EWC (lr=0.1)", "Online EWC (lr=0.01)"]
+    assert sum(len(line.x) for panel in chart.panels for line in panel.lines) == len(cells)
+
+
+def test_a_users_grid_is_drawn_without_the_plug_in(tmp_path: Path) -> None:
+    with plugged_in():
+        cells = [a_cell(protocol(), "task", f"mas:strength={s}", iters=50) for s in (1, 10, 100)]
+        made = Section("g", "G", "grids", [a_result(cell, 60.0, seeds=2) for cell in cells])
+    ((_, chart),) = charts([stored(tmp_path / "a.db", made)])
+    (panel,) = chart.panels
+    assert (panel.row, panel.x_label, list(panel.lines[0].x)) == ("mas", "strength", [1, 10, 100])
+
+
+leaves = st.sampled_from([None, 1, 2.5, "fp32", True, "ab" * 32])
+hyperparameters = st.dictionaries(st.sampled_from(["mas", "xdg"]), st.dictionaries(st.sampled_from("ab"), leaves))
+specs = st.fixed_dictionaries(
+    {"protocol": st.fixed_dictionaries({"tasks": st.integers(2, 3)}, optional={"first": st.just(2)})},
+    optional={
+        "method": st.fixed_dictionaries(
+            {"name": st.sampled_from(["mas", "ewc+xdg"])}, optional={"hyperparameters": hyperparameters}
+        ),
+        "training": st.dictionaries(st.sampled_from(["iters", "lr"]), leaves),
+    },
+)
+items = st.tuples(st.sampled_from(["mas", "mas (tasks=2)"]), st.sampled_from(["Task-IL", "Class-IL"]), specs)
+
+
+def text(spec: Mapping[str, Any]) -> str:
+    return json.dumps(spec, sort_keys=True)
+
+
+@settings(deadline=None)
+@given(st.lists(items, max_size=8))
+def test_different_cells_of_a_place_have_different_names(items: list[tuple[str, str, dict[str, Any]]]) -> None:
+    labels = tell_apart(items)
+    for (one, first), (other, second) in combinations(zip(labels, items, strict=True), 2):
+        same = text(first[2]) == text(second[2])
+        if first[1] == second[1]:
+            assert same or one != other
+        if first[:2] == second[:2]:
+            assert one == other or not same
+    assert not any(re.search("['′]", label) for label in labels)
+
+
+@settings(deadline=None)
+@given(st.lists(items, max_size=8, unique_by=lambda item: item[:2]))
+def test_names_that_are_no_others_stay_as_they_are(items: list[tuple[str, str, dict[str, Any]]]) -> None:
+    assert tell_apart(items) == [name for name, _, _ in items]

@@ -86,7 +86,7 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
     for mistake in (
         "protocol 'spilt' is not known; did you mean 'split'?",
         "training.iters is 0; right would be 1 or more",
-        "seeds is 'x'; right would be a count",
+        "seeds is 'x', which is none of the forms there are; use a count",
         "methods[1]: hyperparameter of ewc 'strenght' is not known; did you mean 'strength'?",
         "tasks is 0; right would be 1 or more",
     ):
@@ -106,7 +106,7 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
         (["experiment", "tiny.toml", "--iters", "0"], "iters is '0'"),
         (["experiment", "tiny.toml", "--iters", "-1"], "iters is '-1'"),
         (["experiment", "tiny.toml", "--device", "gpu"], "device 'gpu' is not known; did you mean 'cpu'?"),
-        (["experiment", "large.toml"], "batch is 100, but the smallest task has 80 training samples"),
+        (["experiment", "large.toml"], "batch must be at most 80, got 100: the smallest task has 80 training samples"),
         (["experiment", "nodata.toml"], "absent.npz"),
         (["experiment", "tiny.toml", "--store", "no/such.db"], "store 'no/such.db' cannot be created"),
         (["reproduce", "table6"], "experiment 'table6' is not known; did you mean 'table"),

@@ -163,6 +163,8 @@ TASKS: dict[str, Callable[[Dataset], Any]] = {
     "one class a task, in `task`": lambda data: threefold.run(Split(data, 6), scenario="task", store=None),
     "a batch larger than a task": lambda data: threefold.run(Split(data, 3), scenario="task", store=None, batch=500),
     "data of one class": lambda data: Split(one_class(data), 1),
+    "a validation share that takes a whole class": lambda data: data.validation(0.999),
+    "a validation share that is none": lambda data: data.validation(1.0),
 }
 
 

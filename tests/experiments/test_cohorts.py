@@ -123,7 +123,7 @@ def test_one_network_that_does_not_fit_is_a_sentence(
     cells: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out_of_memory_above(monkeypatch, 0)
-    with pytest.raises(ThreefoldError, match=r"ewc.* does not fit into memory \(hidden 8, batch 16\); right would be"):
+    with pytest.raises(ThreefoldError, match=r"ewc.* does not fit into memory \(hidden 8, batch 16\); use smaller"):
         run_cells(cells, SEEDS, tmp_path / "a.db")
 
 

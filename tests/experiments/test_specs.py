@@ -38,7 +38,7 @@ def test_five_mistakes_are_named_at_once_each_with_its_place() -> None:
     assert "has 5 mistakes: " in sentence
     for mistake in (
         "protocol 'spilt-mnist' is not known; did you mean 'split-mnist'?",
-        "seeds is '7-3', whose range runs backwards; right would be a count",
+        "seeds is '7-3', which has a range that runs backwards; use a count",
         "scenarios[1]: scenario 'clas' is not known; did you mean 'class'?",
         "training.iters is 0; right would be 1 or more",
         "methods[0]: hyperparameter of ewc 'strenght' is not known; did you mean 'strength'?",
@@ -94,7 +94,7 @@ def test_places_in_several_parts_are_told_apart() -> None:
         ),
         ("protocol = 'splt'\nmethods = [{ method = 'none' }]", "protocol 'splt' is not known; did you mean 'split'?"),
         ("protocol = 'split'\nmethods = [{ method = 'erc' }]", "method 'erc' is not known; did you mean 'er'?"),
-        (f"seeds = '1-x'\n{NONE}", "has a mistake: seeds is '1-x'; right would be a count"),
+        (f"seeds = '1-x'\n{NONE}", "has a mistake: seeds is '1-x', which is none of the forms there are; use a count"),
         (f"seeds = [1, 1]\n{NONE}", "seeds is '[1, 1]', which names 1 twice;"),
         (f"seeds = [1, 2.5]\n{NONE}", "seeds is '[1, 2.5]', which holds something else than whole numbers;"),
         (f"seeds = []\n{NONE}", "seeds is '[]', which names no seed;"),

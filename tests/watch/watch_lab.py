@@ -10,12 +10,11 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from threefold.experiments import Section
 from threefold.experiments.ask import Asked
 from threefold.results import Store
 from threefold.watch.app import application
+from threefold.watch.server import Server
 
 PATIENCE = 60.0
 
@@ -43,11 +42,7 @@ def keep(path: Path, section: Section, *, results: bool = True) -> None:
 def watching(store: Path, token: str | None = None) -> Iterator[str]:
     """The page's address."""
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(
-        uvicorn.Config(
-            application(store, token, lambda: server.should_exit), log_config=None, log_level="error", lifespan="off"
-        )
-    )
+    server = Server(application(store, token, lambda: server.should_exit))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:

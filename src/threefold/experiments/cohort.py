@@ -12,10 +12,9 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import chain
 
-import torch
-
 from threefold.engine import Crew
 from threefold.experiments.cell import Cell
+from threefold.experiments.limits import Sizes, available_memory
 from threefold.results import run_key
 
 SHARE_OF_MEMORY = 0.7  # of what is free: evaluation and consolidation need some, too
@@ -235,19 +234,11 @@ def _in_common(stack: Sequence[Run]) -> Hashable:
 
 def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:
     """How many networks fit at once into the memory that a device has free."""
-    inputs = cell.inputs
-    activations = cell.training.batch * (4 * inputs + 12 * cell.training.hidden)
-    each = 4 * (COPIES * cell.numbers + activations)
+    activations = cell.training.batch * (4 * cell.inputs + 12 * cell.training.hidden)
+    each = max(4 * (COPIES * cell.numbers + activations), Sizes.of(cell.setting).tables)
     free = (memory or _free_memory)(cell.training.device)
     return max(1, int(free * SHARE_OF_MEMORY / each))
 
 
 def _free_memory(device: str) -> int:
-    if device == "cuda":
-        return torch.cuda.mem_get_info()[0]
-    try:
-        with open("/proc/meminfo") as file:
-            free = next(line for line in file if line.startswith("MemAvailable"))
-        return int(free.split()[1]) * 1024
-    except (OSError, StopIteration, ValueError):
-        return 8 << 30
+    return available_memory(device) or 8 << 30

@@ -1,12 +1,9 @@
 """Trains one cohort and makes records of what came out."""
 
-import os
 import platform
 import re
-import subprocess
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +11,7 @@ import torch
 from threefold.engine import Checkpoint, Outcome, Progress, train_together
 from threefold.experiments.cohort import Cohort, Run, crew_of
 from threefold.results import Record, measure, pack, run_key
+from threefold.revision import revision
 from threefold.version import VERSION
 
 
@@ -71,18 +69,5 @@ def environment(device: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "threads": torch.get_num_threads(),
-        "git": _revision(),
+        "git": revision(),
     }
-
-
-def _revision() -> str | None:
-    """The git revision of threefold's own source, where it is a checkout; elsewhere what THREEFOLD_REVISION says."""
-    here = Path(__file__).parent
-    if told := os.environ.get("THREEFOLD_REVISION"):
-        return told
-    try:
-        command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-        answer = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() or None if answer.returncode == 0 else None

@@ -1,15 +1,41 @@
 """How far the cohorts in training are, and how fast."""
 
+import fcntl
+import os
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from stat import S_ISREG
+from typing import Annotated, Any
 
-from threefold.experiments.claim import words
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from threefold.report.words import duration, moment_of
 
 WINDOW = 30.0  # seconds over which steps per second are measured: less would jump, more would lag
 SILENT = 10.0  # seconds without a word from a process that is still there, after which we say so
+LARGEST = 1 << 20  # bytes of a note that are read
+UNREADABLE = {"cohort": "a cohort whose progress note cannot be read"}
+
+_Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+_Text = Annotated[str, Field(max_length=1000)]
+
+
+class Word(BaseModel):
+    """What a process may say of a cohort. Anybody can write to the folder, so nothing else is believed."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    cohort: _Text | None = None
+    step: _Count | None = None
+    steps: _Count | None = None
+    task: _Count | None = None
+    tasks: _Count | None = None
+    accuracy: float | None = None
+    process: _Count | None = None
+    machine: _Text | None = None
+    time: Annotated[float, Field(ge=0, lt=1e11)] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,8 +105,8 @@ class Pace:
         self._heard: dict[str, deque[tuple[float, int, Any]]] = {}
 
     def look(self, now: float) -> list[Stand]:
-        found = words(self.folder)
-        self._last = {name: word or self._last.get(name, {}) for name, (word, _) in found.items()}
+        found = _words(self.folder)
+        self._last = {name: word or self._last.get(name, UNREADABLE) for name, (word, _) in found.items()}
         self._heard = {name: self._heard.get(name, deque()) for name in found}
         return [Stand(word, found[name][1], now, self._rate(name, word)) for name, word in self._last.items()]
 
@@ -96,3 +122,39 @@ class Pace:
         if len(heard) < 2:
             return None
         return (heard[-1][1] - heard[0][1]) / (heard[-1][0] - heard[0][0])
+
+
+def _words(folder: Path) -> dict[str, tuple[dict[str, Any] | None, bool]]:
+    """The last word about each cohort, None if it cannot be read, and whether its process still lives.
+
+    What is no ordinary file (a pipe would never end) is passed over.
+    """
+    found = {}
+    with suppress(OSError):
+        for path in sorted(folder.glob("*.lock")):
+            with suppress(OSError), open(path, "rb", opener=_open_own) as file:
+                if S_ISREG(os.fstat(file.fileno()).st_mode):
+                    found[path.stem] = _word(file.read(LARGEST)), _held(file.fileno())
+    return found
+
+
+def _open_own(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _held(file: int) -> bool:
+    """Has a live process this lock?"""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+def _word(text: bytes) -> dict[str, Any] | None:
+    if not text.strip():  # it has just begun, or is just being written
+        return {}
+    try:
+        return Word.model_validate_json(text).model_dump(exclude_none=True)
+    except ValidationError:
+        return None

@@ -111,8 +111,9 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
         (["status"], "store 'threefold.db' does not exist"),
         (["report", "--store", "a.db", "--format", "latx"], "format 'latx' is not known; did you mean 'latex'?"),
         (["report", "--store", "empty.db"], "store 'empty.db' holds no results of an experiment"),
-        (["report", "--store", "a.db", "-o", "no/such/file"], "the report cannot be written"),
-        (["report", "--store", "a.db", "-o", "."], "the report cannot be written"),
+        (["report", "--store", "a.db", "-o", "no/such/file"], "'no/such/file' cannot be written (No such"),
+        (["report", "--store", "a.db", "-o", "."], "file '.' is a folder; give a file."),
+        (["report", "--store", "a.db", "--figures", "drawn", "-o", "no/such"], "'no/such' cannot be written (No such"),
         (["report", "--store", "a.db", "--figures", "tiny.toml"], "'tiny.toml'"),
         (["merge", "b.db", "absent.db"], "store 'absent.db' does not exist"),
         (["merge", "b.db", "tiny.toml"], "store 'tiny.toml' is not a database"),
@@ -356,26 +357,34 @@ def test_a_report_in_every_format(lab: Path, cli: Cli, form: str) -> None:
 @pytest.mark.parametrize(
     ("file", "why"),
     [
-        ("a.db", "is the store itself; right would be another file."),
-        ("link.csv", "is the store itself; right would be another file."),
-        ("other.csv", "is a database, in spite of its name; right would be another file."),
-        ("tiny.toml", "is there already and seems to be of another kind; right would be a name that is not in use"),
-        ("tiny.npz", "is there already and seems to be of another kind; right would be a name that is not in use"),
+        ("a.db", "is the store itself; give another file."),
+        ("link.csv", "is the store itself; give another file."),
+        ("other.csv", "is there already, and no earlier output of this kind; give a name that is not in use."),
+        ("tiny.toml", "is there already, and no earlier output of this kind; give a name that is not in use."),
+        ("tiny.npz", "is there already, and no earlier output of this kind; give a name that is not in use."),
+        ("notes.csv", "is there already, and no earlier output of this kind; give a name that is not in use."),
     ],
 )
 def test_a_report_is_not_written_over_anything_else(lab: Path, cli: Cli, file: str, why: str) -> None:
     Path("link.csv").symlink_to("a.db")
     shutil.copy("a.db", "other.csv")
+    Path("notes.csv").write_text("experiment,mine\n")
     before = contents(lab)
     words = ["report", "--store", "a.db", "--format", "csv", "--figures", "drawn", "-o"]
     assert sentence(cli(*words, file)).startswith(f"threefold: file '{file}' {why}")
     assert contents(lab) == before
 
 
-@pytest.mark.parametrize("name", ["made.csv", "made.txt", "/dev/null"])
-def test_an_earlier_report_is_replaced(lab: Path, cli: Cli, name: str) -> None:
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "csv", "html"])
+@pytest.mark.parametrize("name", ["made", "/dev/null"])
+def test_an_earlier_report_is_replaced_whatever_its_name(lab: Path, cli: Cli, form: str, name: str) -> None:
     for _ in range(2):
-        assert cli("report", "--store", "a.db", "--format", "csv", "-o", name) == (0, "", "")
+        assert cli("report", "--store", "a.db", "--format", form, "-o", name) == (0, "", "")
+    if name == "made":
+        other = "csv" if form != "csv" else "latex"
+        assert "no earlier output of this kind" in sentence(
+            cli("report", "--store", "a.db", "--format", other, "-o", name)
+        )
 
 
 def test_figures(lab: Path, cli: Cli) -> None:
@@ -385,6 +394,15 @@ def test_figures(lab: Path, cli: Cli) -> None:
     assert {path.suffix for path in files} == {".svg", ".pdf", ".png"}
     assert all(path.stat().st_size > 500 for path in files)
     assert sorted(files) == sorted((lab / "drawn").iterdir())
+    assert cli("report", "--store", "a.db", "--figures", "drawn") == ended
+    for path in files[:3]:
+        path.write_text("<svg>mine</svg>")
+        before = contents(lab)
+        assert f"file '{path.relative_to(lab)}' is there already" in sentence(
+            cli("report", "--store", "a.db", "--figures", "drawn")
+        )
+        assert contents(lab) == before
+        path.unlink()
 
 
 def test_what_run_trained_is_one_section_for_each_protocol(lab: Path, cli: Cli) -> None:

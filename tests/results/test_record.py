@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from threefold.errors import ThreefoldError
-from threefold.results import Record, pack, run_key, unpack, utc_now
+from threefold.results import Record, pack, run_key, square_images, unpack, utc_now
 
 SPEC = {"protocol": "split-mnist", "scenario": "class", "method": {"name": "ewc", "strength": 1e8}, "seed": 3}
 
@@ -139,6 +139,13 @@ def test_an_array_of_any_kind_of_number_comes_back(dtype, shape, seed):
     assert after.dtype == before.dtype
     assert after.shape == before.shape
     assert np.array_equal(after, before)
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 4), (2, 3, 5), (2, 0, 4), (0, 3, 4), (1, 2, 3, 4)])
+def test_what_is_no_square_image_is_none(shape):
+    assert square_images(np.zeros(shape, np.uint8)) is None
+    assert square_images(np.zeros((2, 3, 4), np.float32)) is None
+    assert square_images(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))[1, 2].tolist() == [[20, 21], [22, 23]]
 
 
 PACKED = pack(np.arange(6, dtype=np.float32))

@@ -8,6 +8,7 @@ import typer
 
 from threefold.cli import bench, data, experiments, exports, listing, reports, run, usage, watch
 from threefold.errors import ThreefoldError
+from threefold.text import printable
 
 INTERRUPTED = 130
 
@@ -72,5 +73,5 @@ def main() -> None:
 
 
 def fail(sentence: str) -> NoReturn:
-    print(f"threefold: {' '.join(sentence.split())}", file=sys.stderr)
+    print(f"threefold: {printable(' '.join(sentence.split()))}", file=sys.stderr)
     sys.exit(2)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from threefold.cli.stdout import say, write
+
 if TYPE_CHECKING:
     from threefold.protocols import Protocol
 
@@ -68,7 +70,10 @@ def _show(title: str, text: int, columns: Sequence[str], rows: Iterable[Sequence
         table.add_column(column, justify="left" if place < text else "right")
     for row in rows:
         table.add_row(*row)
-    Console(width=100).print(table)
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(table)
+    write(captured.get())
 
 
 def _numbers(*values: float) -> list[str]:
@@ -98,7 +103,7 @@ def _steps(device: str, kind: "type[Protocol]", rounds: int, on: str) -> None:
         for c in costs
     )
     _show(f"a step on the second task of {kind.name} MNIST, 20 replicas, {on}", 2, columns, rows)
-    typer.echo("floor: the larger of products and memory, at the rates of a large product and a large copy here")
+    say("floor: the larger of products and memory, at the rates of a large product and a large copy here")
 
 
 def _profile(device: str, kind: "type[Protocol]", on: str) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from threefold.cli.stdout import write
 from threefold.experiments import Section
 from threefold.experiments.command import at
 from threefold.report.terminal import fitting
 from threefold.report.words import count
 from threefold.results import published_cells
+from threefold.text import printable
 
 PAPER_SEEDS = max(cell.n for cell in published_cells())
 
@@ -20,6 +22,12 @@ PAPER_SEEDS = max(cell.n for cell in published_cells())
 def show(sections: Sequence[Section], store: Path) -> None:
     """The tables, what they came to, and where to find more."""
     console = Console(width=None if sys.stdout.isatty() else 120)
+    with console.capture() as captured:
+        _print(console, sections, store)
+    write(captured.get())
+
+
+def _print(console: Console, sections: Sequence[Section], store: Path) -> None:
     for section in sections:
         for protocol in dict.fromkeys(result.cell.protocol.title for result in section.results):
             if section.kind == "table":
@@ -32,9 +40,10 @@ def show(sections: Sequence[Section], store: Path) -> None:
         line = f"{section.title}: {count(runs, 'run')} in {count(len(section.results), 'cell')}."
         for text in (line, "; ".join(words), shortened(section, store)):
             if text:
-                console.print(text, markup=False, highlight=False, soft_wrap=True)
+                console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
     more = shlex.join(["threefold", "report", "--store", str(store), "--format", "html", "-o", "report.html"])
-    console.print(f"All the evidence, the figures and why a cell shows a dash: {more}", highlight=False, soft_wrap=True)
+    told = printable(f"All the evidence, the figures and why a cell shows a dash: {more}")
+    console.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
 def shortened(section: Section, store: Path) -> str:

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
 
 import typer
 
+from threefold.cli.stdout import write
+from threefold.text import printable
+
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from rich.table import Table
@@ -19,7 +22,10 @@ def listing(what: Annotated[str, typer.Argument(help="methods, protocols or scen
     tables = {"methods": _methods, "protocols": _protocols, "scenarios": _scenarios}
     if what not in tables:
         raise unknown("list", what, tables)
-    Console(width=None if sys.stdout.isatty() else 140).print(tables[what]())
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    with console.capture() as captured:
+        console.print(tables[what]())
+    write(captured.get())
 
 
 def _table(*columns: str) -> "Table":
@@ -51,7 +57,7 @@ def _methods() -> "Table":
             for name, field in fields.items()
         ]
         row = (entry.name, entry.strategy, entry.meaning, "\n".join(meanings), "\n".join(where))
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(printable(cell)) for cell in row))
     return table
 
 

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from threefold.cli.stdout import write
+from threefold.text import printable
+
 if TYPE_CHECKING:
     from threefold.experiments import Cell, Result
     from threefold.scenarios import Scenario
@@ -87,7 +90,7 @@ def run(
     with Bars(len(allowed)) as bars:
         results = run_cells(allowed, chosen, store, bars)
     if as_json:
-        print(json.dumps(_document(results, refused), indent=2, allow_nan=False))
+        write(json.dumps(_document(results, refused), indent=2, allow_nan=False) + "\n")
     else:
         _show(results, refused, store)
 
@@ -128,16 +131,18 @@ def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", st
     from threefold.report.terminal import fitting, reasons
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(fitting(console, results, refused))
-    for where, reason in reasons(refused).items():
-        console.print(f"– {where}: {reason}", style="dim", markup=False, highlight=False)
-    for result in results:
-        if result.diverged:
-            seeds = ", ".join(map(str, result.diverged))
-            console.print(f"{result.cell.name} diverged for seed {seeds}.", markup=False, highlight=False)
-    note = shortened(results, store)
-    if note:
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
+    with console.capture() as captured:
+        console.print(fitting(console, results, refused))
+        for where, reason in reasons(refused).items():
+            console.print(printable(f"– {where}: {reason}"), style="dim", markup=False, highlight=False)
+        for result in results:
+            if result.diverged:
+                told = f"{result.cell.name} diverged for seed {', '.join(map(str, result.diverged))}."
+                console.print(printable(told), markup=False, highlight=False)
+        note = shortened(results, store)
+        if note:
+            console.print(printable(note), markup=False, highlight=False, soft_wrap=True)
+    write(captured.get())
 
 
 def shortened(results: "Sequence[Result]", store: Path) -> str | None:

@@ -12,14 +12,16 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from threefold.export.flat import described
-from threefold.results import Record, unpack
+from threefold.results import Record, square_images, unpack
+
+LONGEST = 120  # characters of a folder's name
 
 
 def folder_name(run: Record) -> str:
     """Protocol, scenario, method, then seed and the beginning of the key, which tells apart what looks alike."""
     about = described(run)
     words = [about["protocol"], about["scenario"], about["method"], f"seed-{about['seed']}-{run.key[:8]}"]
-    return "/".join(re.sub(r"[^A-Za-z0-9+=-]+", "-", str(word)).strip("-") or "none" for word in words)
+    return "/".join(re.sub(r"[^A-Za-z0-9+=-]+", "-", str(word)).strip("-")[:LONGEST] or "none" for word in words)
 
 
 def write(run: Record, folder: Path) -> None:
@@ -65,10 +67,7 @@ def _table(run: Record) -> str:
 
 def _dreams(writer: SummaryWriter, run: Record, when: float) -> None:
     """What the generator dreamt after each task."""
-    images = unpack(run.keepsakes["dreams"])
-    side = math.isqrt(images.shape[-1])
-    if images.ndim != 3 or side * side != images.shape[-1]:
-        return
-    for task, some in enumerate(images, start=1):
-        strip = np.concatenate(list(some.reshape(-1, side, side)), axis=1)
+    images = square_images(unpack(run.keepsakes["dreams"]))
+    for task, some in enumerate(() if images is None else images, start=1):
+        strip = np.concatenate(list(some), axis=1)
         writer.add_image("dreams", strip, task, walltime=when, dataformats="HW")

@@ -7,15 +7,15 @@ from pathlib import Path
 from threefold.experiments.section import Section
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "html")
-ENDINGS = {
-    "terminal": (".txt",),
-    "markdown": (".md", ".markdown", ".txt"),
-    "latex": (".tex", ".txt"),
-    "csv": (".csv", ".txt"),
-    "html": (".html", ".htm", ".txt"),
+HEADS = {  # how a file begins: a later report may replace it, and nothing that begins in another way
+    "terminal": "threefold report\n",
+    "markdown": "<!-- threefold report -->\n",
+    "latex": "% threefold report\n",
+    "csv": "experiment,protocol,scenario,task_id_in,approach,method,written,",
+    "html": "<!-- threefold report -->\n",
 }
 
-__all__ = ["ENDINGS", "FORMATS", "render", "save_figures"]
+__all__ = ["FORMATS", "HEADS", "render", "save_figures"]
 
 
 def render(sections: Sequence[Section], format: str = "terminal", *, plain: bool = False) -> str:

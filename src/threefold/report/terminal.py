@@ -12,7 +12,8 @@ from threefold.experiments import Cell, Result, Section
 from threefold.report import document
 from threefold.report.evidence import told_apart
 from threefold.report.panels import seeds_of
-from threefold.report.words import DASH, plus_minus, printable, theirs, title
+from threefold.report.words import DASH, plus_minus, theirs, title
+from threefold.text import printable
 
 __all__ = ["DASH", "comparison", "fitting", "ours", "plus_minus", "reasons", "render", "theirs", "title"]
 
@@ -111,7 +112,7 @@ def _numbers(results: Sequence[Result], refused: Sequence[tuple[Cell, str]], *, 
                 numbers.append(pair[0])
             else:
                 numbers += [f"{pair[0]}\n[dim]{pair[1]}[/dim]"] if narrow else pair
-        table.add_row(escape(method), *numbers)
+        table.add_row(escape(printable(method)), *numbers)
     return table
 
 

@@ -120,8 +120,3 @@ def moment_of(seconds: float) -> str:
 
 def count(number: int, thing: str, several: str = "") -> str:
     return f"{number} {thing if number == 1 else several or thing + 's'}"
-
-
-def printable(text: str) -> str:
-    """Text without what a terminal would obey."""
-    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)

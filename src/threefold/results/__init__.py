@@ -13,7 +13,7 @@ from threefold.results.metrics import (
     measure,
 )
 from threefold.results.published import Outcome, Published, Verdict, lookup, published_cells, verdict
-from threefold.results.record import Record, pack, run_key, unpack, utc_now
+from threefold.results.record import Record, pack, run_key, square_images, unpack, utc_now
 from threefold.results.rows import Rows, is_rows, write_rows
 from threefold.results.statistics import (
     Comparison,
@@ -55,6 +55,7 @@ __all__ = [
     "pack",
     "published_cells",
     "run_key",
+    "square_images",
     "summarize",
     "together",
     "unpack",

@@ -79,17 +79,6 @@ def open_for_reading(path: Path, patience: float) -> sqlite3.Connection:
     return connection
 
 
-def is_database(path: Path) -> bool:
-    """Is this file a database, of ours or of another program, damaged or not?"""
-    try:
-        uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # leaves no file beside it
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
-            connection.execute("SELECT count(*) FROM sqlite_master")
-    except sqlite3.Error as error:
-        return error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
-    return True
-
-
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """All or nothing. The write lock is taken at the start, where waiting for it is safe.

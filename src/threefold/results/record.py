@@ -180,6 +180,14 @@ def unpack(packed: Mapping[str, Any]) -> NDArray[Any]:
     raise ValueError(f"its bytes are not the {size} of shape {tuple(shape)}")
 
 
+def square_images(array: NDArray[Any]) -> NDArray[np.uint8] | None:
+    """Grey images (tasks × images × pixels of a square) as tasks × images × rows × columns; None for anything else."""
+    if array.dtype != np.uint8 or array.ndim != 3 or array.size == 0:
+        return None
+    side = math.isqrt(array.shape[-1])
+    return array.reshape(*array.shape[:-1], side, side) if side * side == array.shape[-1] else None
+
+
 def _without_nan(values: Sequence[float]) -> list[float | None]:
     return [None if math.isnan(value) else float(value) for value in values]
 

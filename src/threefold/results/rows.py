@@ -9,19 +9,20 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from threefold.errors import ThreefoldError
 from threefold.reading import available_memory, parse_json, read_lines
-from threefold.results.output import check_output
+from threefold.results.output import replacing
 from threefold.results.record import Record, checksum, run_key
 from threefold.results.schema import check_experiment, check_run
 from threefold.results.store import Store
 
 FORMAT = "threefold rows 2"
+MARK = b'{"format":"threefold rows '
 SUFFIXES = (".jsonl", ".jsonl.gz")
 SHARED = ("timings", "environment", "created")
 OWN = ("status", "diverged_at", "initial", "matrix")
@@ -37,19 +38,19 @@ def is_rows(path: str | PathLike[str]) -> bool:
 def write_rows(store: Store, path: str | PathLike[str]) -> int:
     """Write all runs of the store and what was asked for; how many runs. The same store gives the same bytes."""
     content, runs = rows_text(store)
-    named, path = path, Path(path).resolve()  # a link stays one
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        check_output(Path(named), SUFFIXES, store.path)
-        temporary.write_bytes(gzip.compress(content, 9, mtime=0) if path.suffix == ".gz" else content)
-        temporary.replace(path)
-    except OSError as error:
-        raise ThreefoldError(
-            f"rows '{named}' cannot be written ({error}); right would be a folder with space."
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    packed = str(path).endswith(".gz")
+    with replacing(Path(path), _is_ours, store.path) as stream:
+        stream.write(gzip.compress(content, 9, mtime=0) if packed else content)
     return runs
+
+
+def _is_ours(file: BinaryIO) -> bool:
+    """Is this a file of rows, packed or not, of any version?"""
+    packed = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    with suppress(OSError, EOFError, zlib.error):
+        return (gzip.GzipFile(fileobj=file) if packed else file).read(len(MARK)) == MARK
+    return False
 
 
 def rows_text(store: Store) -> tuple[bytes, int]:

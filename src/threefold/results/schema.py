@@ -73,23 +73,35 @@ class _Scenario(_Schema):
 
 
 def _identifier(name: str) -> str:
-    if not name.isidentifier() or name.startswith("_"):
+    if not name.isidentifier() or name.startswith("_") or name == "cls":
         raise ValueError(f"hyperparameter {ascii(name)[:40]} must have the name of a field")
     return name
 
 
+def _no_giant(value: Any) -> Any:
+    """NumPy has no whole numbers beyond 64 bits, so no figure could show them."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError(f"{value} is beyond 64 bits")
+    return value
+
+
 class _Method(_Schema):
     name: str
-    hyperparameters: dict[str, dict[Annotated[str, AfterValidator(_identifier)], Any]]
+    hyperparameters: dict[
+        str, dict[Annotated[str, AfterValidator(_identifier)], Annotated[Any, AfterValidator(_no_giant)]]
+    ]
+
+
+Count = Annotated[int, Field(ge=1, lt=2**63)]
 
 
 class _Training(_Schema):
     model_config = ConfigDict(extra="forbid")  # a cell is built of these and no others
 
-    iters: int = Field(ge=1)
+    iters: Count
     lr: float = Field(gt=0)
-    batch: int = Field(ge=1)
-    hidden: int = Field(ge=1)
+    batch: Count
+    hidden: Count
     precision: str
     device: str
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from threefold.cli.stdout import say, write
+from threefold.cli.stdout import console, say
 
 if TYPE_CHECKING:
     from threefold.protocols import Protocol
@@ -62,7 +62,6 @@ def bench(
 
 def _show(title: str, text: int, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table whose first columns are text."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -70,10 +69,8 @@ def _show(title: str, text: int, columns: Sequence[str], rows: Iterable[Sequence
         table.add_column(column, justify="left" if place < text else "right")
     for row in rows:
         table.add_row(*row)
-    console = Console(width=100)
-    with console.capture() as captured:
-        console.print(table)
-    write(captured.get())
+    with console(100) as screen:
+        screen.print(table, width=100)
 
 
 def _numbers(*values: float) -> list[str]:

@@ -1,14 +1,13 @@
 """What `reproduce` and `experiment` print when they end: the numbers; all the evidence is in `threefold report`."""
 
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from threefold.cli.stdout import write
+from threefold.cli.stdout import console
 from threefold.experiments import Section
 from threefold.experiments.command import at
 from threefold.report.terminal import fitting
@@ -21,29 +20,27 @@ PAPER_SEEDS = max(cell.n for cell in published_cells())
 
 def show(sections: Sequence[Section], store: Path) -> None:
     """The tables, what they came to, and where to find more."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    with console.capture() as captured:
-        _print(console, sections, store)
-    write(captured.get())
+    with console(120) as screen:
+        _print(screen, sections, store)
 
 
-def _print(console: Console, sections: Sequence[Section], store: Path) -> None:
+def _print(screen: Console, sections: Sequence[Section], store: Path) -> None:
     for section in sections:
         for protocol in dict.fromkeys(result.cell.protocol.title for result in section.results):
             if section.kind == "table":
                 mine = [result for result in section.results if result.cell.protocol.title == protocol]
                 refused = [pair for pair in section.refused if pair[0].protocol.title == protocol]
-                console.print(fitting(console, mine, refused))
+                screen.print(fitting(screen, mine, refused))
         verdicts = Counter(str(v.outcome) for result in section.results if (v := result.verdict))
         words = [f"{number} of {verdicts.total()} cells: {outcome}" for outcome, number in verdicts.most_common()]
         runs = sum(len(result.records) for result in section.results)
         line = f"{section.title}: {count(runs, 'run')} in {count(len(section.results), 'cell')}."
         for text in (line, "; ".join(words), shortened(section, store)):
             if text:
-                console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+                screen.print(printable(text), markup=False, highlight=False, soft_wrap=True)
     more = shlex.join(["threefold", "report", "--store", str(store), "--format", "html", "-o", "report.html"])
     told = printable(f"All the evidence, the figures and why a cell shows a dash: {more}")
-    console.print(told, markup=False, highlight=False, soft_wrap=True)
+    screen.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
 def shortened(section: Section, store: Path) -> str:

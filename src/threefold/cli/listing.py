@@ -1,11 +1,10 @@
 """`threefold list`: what there is."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
 
 import typer
 
-from threefold.cli.stdout import write
+from threefold.cli.stdout import console
 from threefold.text import printable
 
 if TYPE_CHECKING:
@@ -15,17 +14,13 @@ if TYPE_CHECKING:
 
 def listing(what: Annotated[str, typer.Argument(help="methods, protocols or scenarios.")]) -> None:
     """Methods with their hyperparameters and where they work, protocols, or scenarios."""
-    from rich.console import Console
-
     from threefold.errors import unknown
 
     tables = {"methods": _methods, "protocols": _protocols, "scenarios": _scenarios}
     if what not in tables:
         raise unknown("list", what, tables)
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    with console.capture() as captured:
-        console.print(tables[what]())
-    write(captured.get())
+    with console(140) as screen:
+        screen.print(tables[what]())
 
 
 def _table(*columns: str) -> "Table":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from threefold.cli.stdout import write
+from threefold.cli.stdout import console, write
 from threefold.text import printable
 
 if TYPE_CHECKING:
@@ -126,23 +126,19 @@ def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]"
 
 
 def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", store: Path) -> None:
-    from rich.console import Console
-
     from threefold.report.terminal import fitting, reasons
 
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    with console.capture() as captured:
-        console.print(fitting(console, results, refused))
+    with console(120) as screen:
+        screen.print(fitting(screen, results, refused))
         for where, reason in reasons(refused).items():
-            console.print(printable(f"– {where}: {reason}"), style="dim", markup=False, highlight=False)
+            screen.print(printable(f"– {where}: {reason}"), style="dim", markup=False, highlight=False)
         for result in results:
             if result.diverged:
                 told = f"{result.cell.name} diverged for seed {', '.join(map(str, result.diverged))}."
-                console.print(printable(told), markup=False, highlight=False)
+                screen.print(printable(told), markup=False, highlight=False)
         note = shortened(results, store)
         if note:
-            console.print(printable(note), markup=False, highlight=False, soft_wrap=True)
-    write(captured.get())
+            screen.print(printable(note), markup=False, highlight=False, soft_wrap=True)
 
 
 def shortened(results: "Sequence[Result]", store: Path) -> str | None:

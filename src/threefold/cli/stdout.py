@@ -2,12 +2,18 @@
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import StringIO
+from typing import TYPE_CHECKING
 
 import typer
 
 from threefold.errors import ThreefoldError
 from threefold.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def write(content: str | bytes) -> None:
@@ -27,6 +33,16 @@ def write(content: str | bytes) -> None:
 def write_foreign(content: str) -> None:
     """Write text that may hold names from files: whole to a file or pipe, but nothing that a terminal would obey."""
     write(printable(content) if sys.stdout.isatty() else content)
+
+
+@contextmanager
+def console(width: int) -> "Iterator[Console]":
+    """A console of rich's whose text is written at the end; so many columns wide where there is no terminal."""
+    from rich.console import Console
+
+    terminal, text = sys.stdout.isatty(), StringIO()
+    yield Console(file=text, width=None if terminal else width, force_terminal=terminal or None)
+    write(text.getvalue())
 
 
 def say(line: str) -> None:

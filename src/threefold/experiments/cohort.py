@@ -16,6 +16,7 @@ import torch
 
 from threefold.engine import Crew
 from threefold.experiments.cell import Cell
+from threefold.reading import available_memory
 from threefold.results import run_key
 
 SHARE_OF_MEMORY = 0.7  # of what is free: evaluation and consolidation need some, too
@@ -245,9 +246,4 @@ def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:
 def _free_memory(device: str) -> int:
     if device == "cuda":
         return torch.cuda.mem_get_info()[0]
-    try:
-        with open("/proc/meminfo") as file:
-            free = next(line for line in file if line.startswith("MemAvailable"))
-        return int(free.split()[1]) * 1024
-    except (OSError, StopIteration, ValueError):
-        return 8 << 30
+    return available_memory()

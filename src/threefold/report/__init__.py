@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 
 from threefold.experiments.section import Section
@@ -36,10 +37,10 @@ def _terminal(sections: Sequence[Section], plain: bool) -> str:
 
     from threefold.report import terminal
 
-    console = Console(width=120, color_system=None) if plain else Console()
-    with console.capture() as captured:
-        console.print(terminal.render(sections, narrow=console.width < 120))
-    lines = (line.rstrip() for line in captured.get().splitlines())
+    text = StringIO()  # not a capture, which writes to standard output nevertheless, if only nothing
+    console = Console(file=text, **({"width": 120, "color_system": None} if plain else {"force_terminal": True}))
+    console.print(terminal.render(sections, narrow=console.width < 120))
+    lines = (line.rstrip() for line in text.getvalue().splitlines())
     return "\n".join(lines) + "\n"
 
 

@@ -21,9 +21,9 @@ KINDS = {"mine": "table", "stored": "budgets", "chosen": "grids"}
 
 
 def good_file() -> File:
-    """Three experiments of the same twelve cells, of which one has no runs yet and one is a plug-in's."""
+    """Three experiments of the same eight cells, of which one has no runs yet and two are a plug-in's."""
     cells, cohorts = [], []
-    for scenario, task_id_in in (("task", "output"), ("domain", None), ("class", None)):
+    for scenario, task_id_in in (("task", "output"), ("class", None)):
         for method, hyperparameters in METHODS.items():
             spec = {
                 "protocol": {"name": "split-theirs", "tasks": 2, "data": "0" * 64},

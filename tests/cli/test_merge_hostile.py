@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from experiment_lab import alter
 from hostile_rows import File, changed, good_file, places, read_by_all, written
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -160,6 +161,8 @@ def test_runs_and_experiments_are_merged_at_once_or_not_at_all(
     ("changes", "said"),
     [
         ({"environment": {"cohort": 0}}, "environment.cohort is 0"),
+        ({"environment": {"git": "\ud800"}}, "half a character"),
+        ({"environment": {"git": json.loads("[" * 40 + "]" * 40)}}, "nested more than 32 levels"),
         ({"created": "today"}, "created: it must be a time"),
         ({"key": "mine"}, "its key is not the key of its spec"),
         ({"keepsakes": {"dreams": {"shape": [1], "bytes": ""}}}, "lacks the field keepsakes.dreams.dtype"),
@@ -178,6 +181,14 @@ def test_other_stores_are_checked_like_files(cli: Cli, lab: Path, changes: dict[
         store.add([Record(**({"key": run_key(spec), "spec": spec, **fields, **run} | changes))])
     Store("old.db").close()
     assert said in refused(cli, lab, "theirs.db")
+
+
+def test_a_number_in_another_store_that_is_none_is_refused(cli: Cli, lab: Path) -> None:
+    """SQLite's text may hold what we would not write."""
+    assert cli("merge", "theirs.db", written(apart(), lab / "good.jsonl")).status == 0
+    alter(lab / "theirs.db", "UPDATE runs SET environment = replace(environment, 'null', 'NaN')")
+    Store("old.db").close()
+    assert "it has a number that is not finite" in refused(cli, lab, "theirs.db")
 
 
 def test_a_bad_experiment_in_another_store_is_refused(cli: Cli, lab: Path) -> None:
@@ -255,6 +266,7 @@ def specs(lines: File) -> list[dict[str, Any]]:
     return list({id(each["spec"]): each["spec"] for each in (*cells, *lines[1:])}.values())
 
 
+@pytest.mark.filterwarnings("ignore:Glyph", "ignore:constrained_layout")  # fonts do not have everything
 @pytest.mark.parametrize("change", [odd_words, odd_numbers, odd_shapes, nothing_asked, nothing_run])
 def test_what_passes_is_shown_by_all(cli: Cli, lab: Path, change: Callable[[File], None]) -> None:
     lines = apart()

@@ -4,8 +4,13 @@ import csv
 import gzip
 import json
 import math
+import os
+import re
+import resource
 import shutil
+import signal
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import BinaryIO
 
@@ -253,6 +258,54 @@ def test_half_a_board_leaves_nothing(runs: list[Record], tmp_path: Path, monkeyp
     assert contents(tmp_path) == {}
 
 
+def test_a_board_on_a_full_disk_is_one_sentence(
+    runs: list[Record], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By a limit on the size of files: no thread of another package may print a traceback of its own."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, before[1]))
+    try:
+        with pytest.raises(
+            threefold.ThreefoldError, match=r"board' cannot be written \(File too large\); give a place"
+        ):
+            threefold.export.to_tensorboard(runs, tmp_path / "board")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert capfd.readouterr() == ("", "")
+    assert contents(tmp_path) == {}
+
+
+def test_what_a_killed_export_left_goes_with_the_next(runs: list[Record], tmp_path: Path) -> None:
+    from threefold.export import tensorboard
+
+    child = os.fork()
+    if child == 0:
+        tensorboard.write = lambda run, folder: (folder.mkdir(parents=True), os.kill(os.getpid(), signal.SIGKILL))
+        threefold.export.to_tensorboard(runs, tmp_path / "board")
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert len(contents(tmp_path)) > 0
+    assert threefold.export.to_tensorboard(runs, tmp_path / "board") == 6
+    assert [path.name for path in tmp_path.iterdir()] == ["board"]
+
+
+def test_nothing_in_a_table_is_a_formula(tmp_path: Path, runs: list[Record]) -> None:
+    """Neither a value nor the name of a column, for a spreadsheet would run it."""
+    evil = ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "\r\n=2", "\n=3"]
+    spec = runs[0].spec | {"method": {"name": evil[0]}, "training": {each: each for each in evil}}
+    run = Record(**{field.name: getattr(runs[0], field.name) for field in fields(Record)} | {"spec": spec})
+    threefold.export.to_file("csv", [run], tmp_path / "runs.csv")
+    with (tmp_path / "runs.csv").open(newline="", encoding="utf-8") as opened:
+        names, *rows = csv.reader(opened)
+    quoted = [
+        "'" + each.replace("\r\n", "\n").replace("\r", "\n") for each in evil
+    ]  # Python's reader and others differ on \r alone
+    assert set(quoted) <= set(names)
+    for row in (names, *rows):
+        texts = [cell for cell in row if not re.fullmatch(r"-?[\d.e+-]+", cell) or cell in evil]
+        assert [cell for cell in texts if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))] == []
+    assert [row[names.index(quoted[0])] for row in rows] == [quoted[0]] * len(rows)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -306,7 +359,7 @@ def test_a_missing_extra_is_named(
     ended = cli("export", kind, tmp_path / "out", "--store", store)
     assert ended.status == 2
     assert ended.err == (
-        f"threefold: export {kind} needs {module}, which is not installed; right would be: pip install"
+        f"threefold: export {kind} needs {module}, which is not installed; install it with: pip install"
         f" 'threefold[{kind}]'\n"
     )
     assert contents(tmp_path) == {}

@@ -5,6 +5,7 @@ not known here are welcome, for they may be another's plug-ins; protocols and sc
 not named here are kept, since a later version may have written them.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -24,7 +25,10 @@ YEARS = 3e9  # seconds: more than anybody can have waited
 
 def check_run(data: Mapping[str, Any]) -> None:
     """A run as `Record.to_json` gives it, or ValueError with the first thing that is wrong."""
+    check_plain(data)
     _check(_Run, data)
+    if not _finite(data):
+        raise ValueError("it has a number that is not finite")
     if run_key(data["spec"]) != data["key"]:
         raise ValueError("its key is not the key of its spec")
     for name, packed in data["keepsakes"].items():
@@ -32,6 +36,14 @@ def check_run(data: Mapping[str, Any]) -> None:
             unpack(packed)
         except (ValueError, TypeError) as error:
             raise ValueError(f"keepsakes.{name} cannot be read: {error}") from None
+
+
+def _finite(data: Mapping[str, Any]) -> bool:
+    try:
+        json.dumps(data, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def check_experiment(name: object, asked: object) -> None:

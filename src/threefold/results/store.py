@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -143,8 +144,8 @@ class Store:
         try:
             if _sum(row[:-1]) != data["sum"]:
                 raise ValueError("its sum does not fit, so something in it was changed")
-            return Record.from_json(data | {name: parse_json(data[name]) for name in AS_JSON})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return Record.from_json(data | {name: json.loads(data[name]) for name in AS_JSON})
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ThreefoldError(
                 f"store '{self.path}' holds a damaged row (key '{data['key']}': {error}); delete it from the table"
                 " runs, and the run can be trained again."
@@ -153,12 +154,18 @@ class Store:
 
 def _asked(name: object, text: Any) -> tuple[dict[str, Any] | None, str]:
     """An experiment as it was stored, or None and what is wrong with it."""
+    why = _trouble(name, text)
+    return (None, why) if why else (json.loads(text), "")
+
+
+@lru_cache(maxsize=64)
+def _trouble(name: object, text: Any) -> str:
+    """Why an experiment cannot be read; empty if it can. It is asked for often, and changes seldom."""
     try:
-        asked: dict[str, Any] = parse_json(text)
-        check_experiment(name, asked)
+        check_experiment(name, parse_json(text))
     except (ValueError, TypeError) as error:
-        return None, str(error)
-    return asked, ""
+        return str(error)
+    return ""
 
 
 def _row(record: Record) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ RUN = (*COHORT, "runs", 0)
 HALF = "\ud800"
 REFUSED: dict[str, tuple[tuple[str | int, ...], Any, str]] = {  # where, what, and a piece of the sentence
     "experiments that are no table": ((0, "experiments"), 5, "its experiments are no table"),
-    "an experiment that is a number": ((0, "experiments", "x"), 5, "'x': it is 5; it must be"),
+    "an experiment that is a number": ((0, "experiments", "x"), 5, "'x': it is 5; it must be a table"),
     "an experiment without cells": ((*ASKED, "cells"), ..., "lacks the field cells"),
     "an experiment without a title": ((*ASKED, "title"), ..., "lacks the field title"),
     "an experiment without a command": ((*ASKED, "command"), ..., "lacks the field command"),

@@ -134,7 +134,7 @@ def test_a_bad_experiment_stops_nothing_else(lab: Path, cli: Cli) -> None:
     """As a store of an earlier time may hold one."""
     with Store("some.db") as store:
         store.remember("x", 5)  # type: ignore[arg-type]
-    bad = "x: cannot be read (it is 5; it must be a valid dictionary"
+    bad = "x: cannot be read (it is 5; it must be a table)"
     status = cli("status", "--store", "some.db")
     assert status.status == 0
     assert bad in status.out

@@ -264,6 +264,8 @@ def _sentence(error: Mapping[str, Any]) -> str:
         message = error["msg"].removeprefix("Value error, ")
         return f"{place}: {message}" if place else message
     wanted = error["msg"].removeprefix("Input should be ").removeprefix("Input should ")
+    if error["type"] in ("model_type", "dict_type"):  # pydantic's sentence has the names of our classes
+        wanted = "a table"
     return f"{place or 'it'} is {ascii(error['input'])[:60]}; it must be {wanted}"
 
 

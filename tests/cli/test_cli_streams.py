@@ -52,12 +52,15 @@ def test_who_has_read_enough_is_not_told_of_an_error(lab: Path) -> None:
 
 
 def test_a_full_disk_is_a_sentence_and_the_runs_are_kept(lab: Path) -> None:
-    ended = shell(lab, "> /dev/full", *RUN)
-    said = (
-        "threefold: standard output cannot be written (No space left on device); redirect it to a place with space.\n"
+    full = Ended(
+        2,
+        "",
+        "threefold: standard output cannot be written (No space left on device); redirect it to a place with space.\n",
     )
-    assert ended == Ended(2, "", said)
+    assert shell(lab, "> /dev/full", *RUN) == full
     assert count(lab / "threefold.db") == 1
+    assert shell(lab, "> /dev/full", "export", "csv", "-") == full
+    assert shell(lab, "> /dev/full", "report", "--format", "markdown") == full
 
 
 @pytest.fixture

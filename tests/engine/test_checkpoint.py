@@ -210,6 +210,14 @@ def test_where_a_damaged_file_went_is_said(path):
 # no place to write
 
 
+def test_a_pipe_in_a_checkpoints_place_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "cohort.pt")
+    (tmp_path / "zero.pt").symlink_to("/dev/zero")
+    for name in ("cohort.pt", "zero.pt"):
+        with pytest.raises(ThreefoldError, match=rf"checkpoint '.*{name}' .*it is a pipe or device, not a file"):
+            Checkpoint(tmp_path / name).load(torch.device("cpu"))
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     path = tmp_path / "file" / "cohort.pt"

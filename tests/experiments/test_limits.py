@@ -73,7 +73,7 @@ def cell_of(data: Dataset, kind: Any = Permuted, tasks: int = 2, method: Any = "
 def test_the_advice_is_the_largest_that_fits(
     data: Dataset, monkeypatch: pytest.MonkeyPatch, name: str, value: int
 ) -> None:
-    monkeypatch.setattr(limits, "available_memory", lambda device: 10**8)
+    monkeypatch.setattr(limits, "free_on", lambda device: 10**8)
     small = {"hidden": 8, "batch": 4}
     said = refused(data, **small | {name: value})
     found = re.fullmatch(
@@ -98,7 +98,7 @@ def test_nothing_is_built_to_find_out(data: Dataset, monkeypatch: pytest.MonkeyP
 
 
 def test_networks_beside_the_classifier_count(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "available_memory", lambda device: 50 * 10**6)
+    monkeypatch.setattr(limits, "free_on", lambda device: 50 * 10**6)
     cell_of(data, hidden=1000)
     classifier = 64 * 1000 + 1000**2 + 1000 * 8 + 2 * 1000 + 8
     encoder, latent = 64 * 1000 + 1000**2 + 2 * 1000, 2 * (1000 * 100 + 100)
@@ -127,7 +127,7 @@ def test_a_network_of_the_users_may_be_too_wide(data: Dataset, latent: int) -> N
 
 
 def test_memory_elsewhere_is_not_this_machines(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "available_memory", lambda device: 10)
+    monkeypatch.setattr(limits, "free_on", lambda device: 10)
     settings = Settings.checked(device="cpu", hidden=1000)
     with pytest.raises(ThreefoldError, match="10 bytes are free"):
         Cell.of(Split(data, 2), SCENARIOS["class"], Method(), settings)

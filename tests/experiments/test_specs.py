@@ -1,5 +1,6 @@
 """An experiment's file: what is wrong with it is told at once."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -135,11 +136,33 @@ def test_a_mistake_is_named(text: str, named: str) -> None:
 
 
 def test_a_file_that_cannot_be_read() -> None:
-    for name, why in (("absent.toml", "No such file"), (".", "Is a directory")):
-        with pytest.raises(
-            ThreefoldError, match=rf"experiment '{name}' cannot be read .*{why}.*; right would be a TOML file\."
-        ):
+    for name, why in (("absent.toml", "No such file"), (".", "it is a folder")):
+        with pytest.raises(ThreefoldError, match=rf"experiment '{name}' cannot be read .*{why}.*; give a TOML file\."):
             load_experiment(name)
     Path("latin.toml").write_bytes(b"title = '\xff'")
     with pytest.raises(ThreefoldError, match=r"experiment 'latin\.toml' cannot be read"):
         load_experiment("latin.toml")
+
+
+TOO_MUCH = {
+    "a pipe": (None, "it is a pipe or device, not a file"),
+    "a device": (Path("/dev/zero"), "it is a pipe or device, not a file"),
+    "too long": (b"#" * (1 << 20) + b"#", "it has more than 1.0 MB"),
+    "deep": (b"a = " + b"[" * 100_000, "it is nested more than 32 levels deep"),
+    "a deep name": (b"a." * 100_000 + b"a = 1", "it is nested more than 32 levels deep"),
+    "digits": (b"seeds = " + b"9" * 5000, "it has a number of more than 40 digits"),
+}
+
+
+@pytest.mark.parametrize(("content", "why"), TOO_MUCH.values(), ids=TOO_MUCH)
+def test_a_file_beyond_all_limits_is_told_at_once(tmp_path: Path, content: bytes | Path | None, why: str) -> None:
+    path = tmp_path / "mine.toml"
+    if content is None:
+        os.mkfifo(path)
+    elif isinstance(content, Path):
+        path.symlink_to(content)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ThreefoldError) as caught:
+        load_experiment(path)
+    assert str(caught.value) == f"experiment '{path}' cannot be read ({why}); give a TOML file."

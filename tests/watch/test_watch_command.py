@@ -42,7 +42,7 @@ def test_what_is_wrong_is_one_sentence(
 def test_a_missing_extra_is_named(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("threefold.extras.find_spec", lambda name: None if name != "jinja2" else True)
     assert cli("watch").err == (
-        "threefold: watch needs starlette and uvicorn, which are not installed; right would be: pip install"
+        "threefold: watch needs starlette and uvicorn, which are not installed; install them with: pip install"
         " 'threefold[watch]'\n"
     )
 

@@ -19,6 +19,7 @@ from threefold.cli import (
     watch,
 )
 from threefold.errors import ThreefoldError
+from threefold.text import printable
 
 INTERRUPTED = 130  # what the argument parser makes of KeyboardInterrupt
 
@@ -85,6 +86,6 @@ def main() -> None:
 
 
 def fail(sentence: str) -> NoReturn:
-    print(f"threefold: {' '.join(sentence.split())}", file=sys.stderr)
+    print(f"threefold: {printable(' '.join(sentence.split()))}", file=sys.stderr)
     stopping.done()
     sys.exit(2)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from threefold.cli.experiments import StoreFile, TimeLimit, Yes
+from threefold.cli.stdout import console, write
+from threefold.text import printable
 
 if TYPE_CHECKING:
     from threefold.experiments import Cell, Result
@@ -101,7 +103,7 @@ def run(
             left = asked.left(opened)
         stopped(left)
     if as_json:
-        print(json.dumps(_document(results, refused), indent=2, allow_nan=False))
+        write(json.dumps(_document(results, refused), indent=2, allow_nan=False) + "\n")
     else:
         _show(results, refused, store)
 
@@ -139,24 +141,23 @@ def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]"
 
 
 def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", store: Path) -> None:
-    from rich.console import Console
-
     from threefold.experiments import Section
     from threefold.report.evidence import boards
     from threefold.report.terminal import fitting, reasons
 
-    console = Console(width=None if sys.stdout.isatty() else 120)
     (board,) = boards(Section("run", "run", "table", results, refused))
-    console.print(fitting(console, board))
-    for where, reason in reasons(board).items():
-        console.print(f"– {where}: {reason}", style="dim", markup=False, highlight=False)
-    for found in board.cells:
-        if found.result.diverged:
-            seeds = ", ".join(map(str, found.result.diverged))
-            console.print(f"{found.row} in {found.column} diverged for seed {seeds}.", markup=False, highlight=False)
-    note = shortened(results, store)
-    if note:
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
+    with console(120) as screen:
+        screen.print(fitting(screen, board))
+        for where, reason in reasons(board).items():
+            screen.print(printable(f"– {where}: {reason}"), style="dim", markup=False, highlight=False)
+        for found in board.cells:
+            if found.result.diverged:
+                seeds = ", ".join(map(str, found.result.diverged))
+                told = f"{found.row} in {found.column} diverged for seed {seeds}."
+                screen.print(printable(told), markup=False, highlight=False)
+        note = shortened(results, store)
+        if note:
+            screen.print(printable(note), markup=False, highlight=False, soft_wrap=True)
 
 
 def shortened(results: "Sequence[Result]", store: Path) -> str | None:

@@ -12,6 +12,7 @@ from zlib import crc32
 import torch
 
 from threefold.errors import ThreefoldError
+from threefold.reading import open_file
 
 FORMAT = 4
 CHUNK = 1 << 24
@@ -82,7 +83,8 @@ class Checkpoint:
         """The last finished task's state; None when there is none that can be used."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)  # better to fail now than after the first task
-            found = self.path.read_bytes()
+            with open_file(self.path) as file:
+                found = file.read()
         except FileNotFoundError:
             return None
         except OSError as error:

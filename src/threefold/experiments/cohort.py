@@ -14,7 +14,8 @@ from itertools import chain
 
 from threefold.engine import Crew
 from threefold.experiments.cell import Cell
-from threefold.experiments.limits import Sizes, available_memory
+from threefold.experiments.limits import Sizes, free_on
+from threefold.memory import memory_limit
 from threefold.results import run_key
 
 SHARE_OF_MEMORY = 0.7  # of what is free: evaluation and consolidation need some, too
@@ -241,4 +242,4 @@ def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:
 
 
 def _free_memory(device: str) -> int:
-    return available_memory(device) or 8 << 30
+    return free_on(device) or memory_limit()

@@ -7,10 +7,12 @@ from functools import cache
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from threefold.engine import Checkpoint, Outcome, Progress, train_together
 from threefold.experiments.cohort import Cohort, Run, crew_of
-from threefold.results import Record, measure, pack, run_key
+from threefold.results import Record, pack, run_key
 from threefold.revision import revision
 from threefold.version import VERSION
 
@@ -44,7 +46,7 @@ def _record(run: Run, outcome: Outcome, replica: int, cohort: int) -> Record:
         matrix[diverged_at:] = torch.nan
     spec, training = run.cell.run_spec(run.seed), run.cell.training
     names = outcome.keepsakes[0] if outcome.keepsakes else {}
-    kept = {name: torch.stack([task[name][replica] for task in outcome.keepsakes]).numpy() for name in names}
+    kept = {name: torch.stack([task[name][replica] for task in outcome.keepsakes]) for name in names}
     return Record(
         key=run_key(spec),
         spec=spec,
@@ -52,11 +54,16 @@ def _record(run: Run, outcome: Outcome, replica: int, cohort: int) -> Record:
         diverged_at=diverged_at,
         initial=initial,
         matrix=matrix.tolist(),
-        metrics=measure(initial, matrix.tolist()),
         timings={f"cohort_{what}": seconds for what, seconds in outcome.seconds.items()},
         environment=environment(training.device) | {"precision": training.precision, "cohort": cohort},
-        keepsakes={name: pack(array) for name, array in kept.items()},
+        keepsakes={name: pack(_numpy(tensor)) for name, tensor in kept.items()},
     )
+
+
+def _numpy(tensor: Tensor) -> NDArray[Any]:
+    """The tensor as it is; NumPy has no bfloat16, whose numbers are float32's too."""
+    array: NDArray[Any] = (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy(force=True)
+    return array
 
 
 @cache

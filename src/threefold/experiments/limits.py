@@ -10,6 +10,7 @@ import torch
 
 from threefold.engine import Training
 from threefold.errors import ThreefoldError
+from threefold.memory import available_memory, in_bytes
 from threefold.methods import Method
 from threefold.methods.part import Setting
 
@@ -83,7 +84,7 @@ def check_networks(name: str, parameters: int, *, device: str, elsewhere: bool) 
 
 def _free(device: str, elsewhere: bool) -> tuple[int, str]:
     """How many bytes one network may take, and what to say of that."""
-    here = None if elsewhere else available_memory(device)
+    here = None if elsewhere else free_on(device)
     return (BEYOND, f"no machine has {in_bytes(BEYOND)}") if here is None else (here, f"{in_bytes(here)} are free")
 
 
@@ -114,7 +115,7 @@ def check_numbers(method: Method, training: Training, tasks: int) -> None:
 
 def check_runs(cells: int, runs: int, *, confirmed: bool) -> None:
     """A plan must fit into memory itself; and if it is very large, somebody must have meant it."""
-    need, free = CELL_BYTES * cells + RUN_BYTES * runs, available_memory("cpu") or BEYOND
+    need, free = CELL_BYTES * cells + RUN_BYTES * runs, available_memory() or BEYOND
     if need > free:
         raise ThreefoldError(
             f"this would be {runs:,} runs, and the plan alone would need about {in_bytes(need)} of memory, and"
@@ -127,21 +128,6 @@ def check_runs(cells: int, runs: int, *, confirmed: bool) -> None:
         )
 
 
-def in_bytes(number: int) -> str:
-    """A number of bytes in a few digits: 21 GB."""
-    units = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
-    power = min(len(units) - 1, (len(str(number)) - 1) // 3)
-    value = number / 1000**power
-    return f"{value:,.0f} {units[power]}" if value >= 10 else f"{value:.1f} {units[power]}"
-
-
-def available_memory(device: str) -> int | None:
+def free_on(device: str) -> int | None:
     """The bytes that are free on a device; None if that is not known."""
-    if device == "cuda":
-        return torch.cuda.mem_get_info()[0]
-    try:
-        with open("/proc/meminfo") as file:
-            free = next(line for line in file if line.startswith("MemAvailable"))
-        return int(free.split()[1]) * 1024
-    except (OSError, StopIteration, ValueError):
-        return None
+    return torch.cuda.mem_get_info()[0] if device == "cuda" else available_memory()

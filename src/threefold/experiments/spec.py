@@ -17,6 +17,7 @@ from threefold.experiments.section import Kind
 from threefold.experiments.seeds import parse_seeds, written_seeds
 from threefold.methods import Method, build
 from threefold.methods.registry import METHODS
+from threefold.reading import TOML_FILE, parse_toml, read_file
 from threefold.scenarios import TaskIdIn
 
 PAPER = ("table4", "table5", "tableB1", "figureC1", "figureD1", "figureD2")
@@ -181,27 +182,32 @@ def load_experiment(path: str | Path) -> Experiment:
     """The experiment in a TOML file; every mistake in it is named at once."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ThreefoldError(f"experiment '{path}' cannot be read ({error}); right would be a TOML file.") from error
-    return _parsed(text, str(path), path.stem)
+        content = read_file(path, TOML_FILE)
+    except OSError as error:
+        why = error.strerror or error
+        raise ThreefoldError(f"experiment '{path}' cannot be read ({why}); give a TOML file.") from error
+    return _parsed(content, str(path), path.stem)
 
 
 def paper_experiment(name: str) -> Experiment:
     """One of the paper's experiments."""
     if name not in PAPER:
         raise unknown("experiment", name, [*PAPER, "all"])
-    text = files("threefold.experiments").joinpath("paper", f"{name}.toml").read_text(encoding="utf-8")
-    return _parsed(text, name, name)
+    content = files("threefold.experiments").joinpath("paper", f"{name}.toml").read_bytes()
+    return _parsed(content, name, name)
 
 
-def _parsed(text: str, source: str, name: str) -> Experiment:
+def _parsed(content: bytes, source: str, name: str) -> Experiment:
     try:
-        return Experiment.model_validate({"name": name} | tomllib.loads(text))
+        given = parse_toml(content)
     except tomllib.TOMLDecodeError as error:
         raise ThreefoldError(f"experiment '{source}' is not TOML: {error}.") from error
+    except ValueError as error:
+        raise ThreefoldError(f"experiment '{source}' cannot be read ({error}); give a TOML file.") from error
+    try:
+        return Experiment.model_validate({"name": name} | given)
     except ValidationError as error:
-        wrong = sentence(error.errors(), _known(), several="parts" in tomllib.loads(text))
+        wrong = sentence(error.errors(), _known(), several="parts" in given)
         raise ThreefoldError(f"experiment '{source}' has {wrong}") from error
 
 

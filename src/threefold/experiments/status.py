@@ -26,6 +26,8 @@ def status_of(store: Store) -> Iterator[str]:
             when = "time not known yet" if rest is None else f"about {rest}"
             line += f", {section.left} left, {when}: {section.command.replace(' && ', f'{where} && ')}{where}"
         yield line
+    for name, why in store.unreadable().items():
+        yield cannot_be_read(name, why)
     if not found:
         yield f"{store.path}: no experiment was asked for yet"
     for word in running(Path(f"{store.path}.checkpoints")):
@@ -36,6 +38,11 @@ def status_of(store: Store) -> Iterator[str]:
     for failure in failures(Path(f"{store.path}.checkpoints")):
         if store.has(failure.runs) != set(failure.runs):
             yield f"failed: {failure.cohort}, {failure.time}: {failure.reason}"
+
+
+def cannot_be_read(name: str, why: str) -> str:
+    """What to say of an experiment that is in a store but cannot be shown."""
+    return f"{name}: cannot be read ({why}); its runs are safe, and giving its command again mends it."
 
 
 def seconds(record: Record) -> float:

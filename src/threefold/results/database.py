@@ -13,7 +13,7 @@ from pathlib import Path
 
 from threefold.errors import ThreefoldError
 
-STORE_FORMAT = 1
+STORE_FORMAT = 2
 APPLICATION_ID = 0x33464C44  # "3FLD": tells a store from every other program's database
 
 SCHEMA = (
@@ -23,7 +23,8 @@ SCHEMA = (
         protocol TEXT, scenario TEXT, method TEXT, seed,
         status TEXT NOT NULL, diverged_at INTEGER, created TEXT NOT NULL,
         spec TEXT NOT NULL, initial TEXT NOT NULL, matrix TEXT NOT NULL,
-        metrics TEXT NOT NULL, timings TEXT NOT NULL, environment TEXT NOT NULL, keepsakes TEXT NOT NULL
+        timings TEXT NOT NULL, environment TEXT NOT NULL, keepsakes TEXT NOT NULL,
+        sum TEXT NOT NULL
     )""",
     "CREATE INDEX runs_by_cell ON runs (protocol, scenario, method, seed)",
     "CREATE TABLE experiments (name TEXT PRIMARY KEY, asked TEXT NOT NULL)",
@@ -78,20 +79,15 @@ def open_for_reading(path: Path, patience: float) -> sqlite3.Connection:
     return connection
 
 
-def is_database(path: Path) -> bool:
-    """Is this file a database, of ours or of another program, damaged or not?"""
-    try:
-        uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # leaves no file beside it
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
-            connection.execute("SELECT count(*) FROM sqlite_master")
-    except sqlite3.Error as error:
-        return error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
-    return True
-
-
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing. The write lock is taken at the start, where waiting for it is safe."""
+    """All or nothing. The write lock is taken at the start, where waiting for it is safe.
+
+    Inside another one it is a part of that."""
+    joined = connection.in_transaction
+    if joined:
+        yield
+        return
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -204,4 +200,9 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
         raise ThreefoldError(
             f"store '{path}' has format {found}, {'newer' if newer else 'older'} than the {STORE_FORMAT} that this "
             f"version of threefold reads and writes; {remedy}; the file was not touched."
+        )
+    tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
+    if not tables.issuperset(statement for statement in SCHEMA if statement.startswith("CREATE")):
+        raise ThreefoldError(  # a view in a table's place can make reading take for ever
+            f"store '{path}' does not have the tables of a store; give a file that threefold wrote."
         )

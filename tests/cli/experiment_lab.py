@@ -149,7 +149,8 @@ class Command:
 def server() -> Iterator[None]:
     """Processes are forked from one that has torch at hand; else each would spend seconds on importing it."""
     before = {name: os.environ.get(name) for name in ("PYTHONPATH", "OMP_NUM_THREADS")}
-    os.environ |= {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join(filter(None, [str(Path(__file__).parent), before["PYTHONPATH"]]))  # this very source
+    os.environ |= {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     multiprocessing.set_forkserver_preload(["warm_lab"])
     multiprocessing.forkserver.ensure_running()
     try:

@@ -31,6 +31,7 @@ from experiment_lab import (
     trained,
     write_down_cohorts,
 )
+from tiny_lab import said_besides_waiting
 
 PROGRAM = Path(sys.executable).parent / "threefold"
 EXPERIMENT = ["experiment", "tiny.toml", "--device", "cpu", "--store"]
@@ -204,7 +205,7 @@ def test_two_processes_share_the_work(place: Path, undisturbed: list[tuple[Any, 
         Command(place, *words, hook=write_down_cohorts) as other,
     ):
         ends = [one.ended(), other.ended()]
-    assert [(end.status, end.err) for end in ends] == [(0, ""), (0, "")]
+    assert [(end.status, said_besides_waiting(end)) for end in ends] == [(0, ""), (0, "")]
     assert ends[0].out == ends[1].out, "both show the whole"
     assert rows(place / "a.db") == undisturbed
     assert beside(place / "a.db") == []
@@ -224,7 +225,7 @@ def test_a_partner_that_is_killed_is_finished_for(place: Path, undisturbed: list
         other.wait_until(lambda: count(store) > 6 and len(locks(store)) == 2)
         other.kill()
         ended = one.ended()
-    assert (ended.status, ended.err) == (0, "")
+    assert (ended.status, said_besides_waiting(ended)) == (0, "")
     assert rows(store) == undisturbed
     assert beside(store) == []
     work = trained(place)
@@ -241,7 +242,7 @@ def test_two_processes_that_see_different_memory_train_no_run_twice(
         Command(place, *words, hook=little_memory) as other,
     ):
         ends = [one.ended(), other.ended()]
-    assert [(end.status, end.err) for end in ends] == [(0, ""), (0, "")]
+    assert [(end.status, said_besides_waiting(end)) for end in ends] == [(0, ""), (0, "")]
     assert beside(place / "a.db") == []
     work = trained(place)
     assert {pid for pid, _, _ in work} == {one.process.pid, other.process.pid}

@@ -141,7 +141,7 @@ def test_the_file_is_marked_and_in_wal_mode(path):
         marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "journal_mode")]
         application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     connection.close()
-    assert marks == [1, "wal"]
+    assert marks == [2, "wal"]
     assert application_id.to_bytes(4, "big") == b"3FLD"
 
 

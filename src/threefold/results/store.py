@@ -1,14 +1,16 @@
 """Where finished runs are kept: one SQLite file, one row for each run, shared by as many processes as like."""
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from threefold.errors import ThreefoldError
-from threefold.results.database import explained, open_for_reading, open_for_writing, transaction
+from threefold.results.database import explained, file_id, open_for_reading, open_for_writing, transaction
 from threefold.results.record import Record
 
 SEARCHABLE = ("protocol", "scenario", "method", "seed")
@@ -36,6 +38,8 @@ class Store:
         self.readonly = readonly
         self._patience = patience
         self._connection = (open_for_reading if readonly else open_for_writing)(self.path, patience)
+        self._place = self.path.absolute()
+        self._file = file_id(self._place)
 
     def close(self) -> None:
         self._connection.close()
@@ -47,6 +51,39 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection for questions."""
+        with explained(self.path, self._patience):
+            yield self._connection
+
+    @contextmanager
+    def writing(self, patience: float | None = None) -> Iterator[sqlite3.Connection]:
+        """A transaction, all or nothing, in the file that still has the store's name."""
+        if self.readonly:
+            raise ThreefoldError(f"store '{self.path}' was opened for reading; open it for writing.")
+        wait = self._patience if patience is None else patience
+        with explained(self.path, wait):
+            self._connection.execute(f"PRAGMA busy_timeout = {1000 * wait:.0f}")
+            try:
+                with transaction(self._connection):
+                    self.check_in_place()
+                    yield self._connection
+            finally:
+                self._connection.execute(f"PRAGMA busy_timeout = {1000 * self._patience:.0f}")
+
+    @property
+    def in_place(self) -> bool:
+        """Has the file that was opened still its name? What is written to one that was deleted is lost."""
+        return file_id(self._place) == self._file
+
+    def check_in_place(self) -> None:
+        if not self.in_place:
+            raise ThreefoldError(
+                f"store '{self.path}' was moved, deleted or replaced while this command was using it; put it back, or "
+                "give its new name, and give the same command again; checkpoints were kept, nothing was overwritten."
+            )
 
     def get(self, key: str) -> Record | None:
         """The run with this key, or None."""
@@ -71,13 +108,11 @@ class Store:
 
         A key that is there already keeps the row it has; the answer is the set of such keys.
         """
-        if self.readonly:
-            raise ThreefoldError(f"store '{self.path}' was opened for reading; open it for writing to add runs.")
         rows = [_row(record) for record in records]  # whatever is wrong with a record shows before the lock is taken
         present: set[str] = set()
-        with explained(self.path, self._patience), transaction(self._connection):
+        with self.writing() as connection:
             for row in rows:
-                if self._connection.execute(_INSERT, row).rowcount == 0:
+                if connection.execute(_INSERT, row).rowcount == 0:
                     present.add(row[_COLUMNS.index("key")])
         return present
 
@@ -104,12 +139,12 @@ class Store:
 
     def reconsider(self, name: str, change: Callable[[dict[str, Any] | None], Mapping[str, Any]]) -> None:
         """Replace what was asked for under this name by what `change` makes of it, with nobody else in between."""
-        with explained(self.path, self._patience), transaction(self._connection):
-            found = self._connection.execute("SELECT asked FROM experiments WHERE name = ?", (name,)).fetchone()
+        with self.writing() as connection:
+            found = connection.execute("SELECT asked FROM experiments WHERE name = ?", (name,)).fetchone()
             before = json.loads(found[0]) if found else None
             after = json.dumps(change(before), allow_nan=False)
             if found is None or after != found[0]:
-                self._connection.execute(
+                connection.execute(
                     "INSERT INTO experiments VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET asked = excluded.asked",
                     (name, after),
                 )

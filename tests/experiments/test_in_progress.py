@@ -4,14 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from begun_lab import CELL, SEEDS, Room, Tasks, kill_after, kill_begun, train
 from cohort_lab import Heard, cell, measured, running, small_split
+from in_progress_lab import CELL, SEEDS, Room, Tasks, kill_after, kill_begun, train
 from joint_lab import GENERATIVE
 
 from threefold.experiments import Result, Run, run_cells
-from threefold.experiments.begun import Begun
-from threefold.experiments.campaign import Campaign
 from threefold.experiments.cohort import Cohort
+from threefold.experiments.in_progress import InProgress
+from threefold.experiments.scheduler import Scheduler
+from threefold.results import Store
 
 # one process after the other
 
@@ -58,14 +59,14 @@ def test_a_checkpoint_is_used_though_another_process_stored_a_run_of_it(
     store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kill_begun(store, monkeypatch)
-    begin = Campaign._begin
+    begin = Scheduler._begin
 
-    def begin_late(self: Campaign, cohort: Cohort) -> Cohort | None:
-        monkeypatch.setattr(Campaign, "_begin", begin)
+    def begin_late(self: Scheduler, cohort: Cohort) -> None:
+        monkeypatch.setattr(Scheduler, "_begin", begin)
         train(store, 1, seeds=(3,))  # planned, but not begun yet
-        return begin(self, cohort)
+        begin(self, cohort)
 
-    monkeypatch.setattr(Campaign, "_begin", begin_late)
+    monkeypatch.setattr(Scheduler, "_begin", begin_late)
     heard = Tasks()
     train(store, 4, watcher=heard)
     assert heard.tasks[1, 2, 3, 4] == {2, 3}
@@ -127,6 +128,7 @@ def test_the_same_runs_in_two_protocols_are_not_one_cohort(store: Path, monkeypa
     """Networks are stacked where they have their tasks in common, so the checkpoint would not fit."""
     kill_begun(store, monkeypatch, (1, 2))
     twin = cell(small_split(tasks=4), "ewc:strength=100", iters=3)
-    begun = Begun(store)
-    assert len(begun.cohorts({run.key: run for run in (Run(CELL, 1), Run(CELL, 2))})) == 1
-    assert begun.cohorts({run.key: run for run in (Run(CELL, 1), Run(twin, 2))}) == []
+    with Store(store) as opened:
+        found = InProgress(opened)
+        assert len(found.cohorts({run.key: run for run in (Run(CELL, 1), Run(CELL, 2))})) == 1
+        assert found.cohorts({run.key: run for run in (Run(CELL, 1), Run(twin, 2))}) == []

@@ -262,3 +262,22 @@ def test_killed_where_memory_was_little_it_goes_on_where_there_is_plenty(place: 
     assert begun in [work[1:] for work in trained(place)], "alone, as it was cut"
     assert sum(len(keys) for _, _, keys in trained(place)) == RUNS - 3
     assert beside(store) == []
+
+
+def test_a_store_that_is_moved_away_is_told_of_and_nothing_is_lost(
+    place: Path, undisturbed: list[tuple[Any, ...]]
+) -> None:
+    store = place / "a.db"
+    with Command(place, *EXPERIMENT, "a.db", hook=write_down_cohorts) as command:
+        command.wait_until(lambda: count(store) > 4 and checkpoints(store))
+        store.rename(place / "b.db")
+        ended = command.ended()
+    assert (ended.status, ended.out) == (2, "")
+    assert re.fullmatch(r"threefold: store 'a\.db' was moved, deleted or replaced [^\n]*\n", ended.err)
+    assert not store.exists()
+    assert locks(store) == set()
+    assert len(checkpoints(store)) == 1
+    assert 4 < count(place / "b.db") < RUNS
+    (place / "b.db").rename(store)
+    finish(place)
+    assert rows(store) == undisturbed

@@ -73,6 +73,19 @@ def test_a_checkpoint_is_used_though_another_process_stored_a_run_of_it(
     assert not folder.exists()
 
 
+def test_a_checkpoint_is_used_though_a_run_of_it_is_stored_already(
+    store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_begun(store, monkeypatch)
+    train(store, 1, seeds=(3,))
+    heard, done = Tasks(), []
+    heard.done = done.append  # type: ignore[method-assign]
+    train(store, 4, SEEDS[:4], watcher=heard)
+    assert heard.tasks == {(1, 2, 3, 4): {2, 3}}
+    assert len(done) == 1, "a cell is told of once"
+    assert not folder.exists()
+
+
 def test_what_is_stored_and_what_was_begun_leave_the_rest_to_be_planned(
     store: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Result
 ) -> None:

@@ -42,6 +42,11 @@ def dead(folder: Path, content: bytes | str, name: str = "0" * 32) -> Path:
     return path
 
 
+def close_as_the_end_of_the_process_does(mine: Lock) -> None:
+    assert mine._file
+    mine._file.close()
+
+
 # who lives
 
 
@@ -86,16 +91,22 @@ def test_a_child_that_outlives_its_process_does_not_keep_the_lock(folder: Path) 
     mine = Lock(folder)
     name = mine.take()
     with subprocess.Popen(["sleep", "60"], close_fds=False) as child:
-        os.close(mine._file)  # as the end of the process does
+        close_as_the_end_of_the_process_does(mine)
         assert not alive(folder, name)
         child.kill()
+
+
+def test_a_lock_that_nobody_has_any_more_is_dead(folder: Path) -> None:
+    """In a notebook the process goes on, whatever ended training."""
+    name = Lock(folder).take()
+    assert not alive(folder, name)
 
 
 def test_a_file_that_was_taken_for_a_dead_one_is_not_locked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made by us, removed by another as nobody had locked it yet, locked by us: that lock would bind nobody."""
     flock, calls = fcntl.flock, []
 
-    def removed_just_now(file: int, how: int) -> None:
+    def removed_just_now(file: Any, how: int) -> None:
         calls.append(how)
         if len(calls) == 1:
             monkeypatch.setattr(lock.fcntl, "flock", flock)
@@ -112,14 +123,15 @@ def test_a_file_that_was_taken_for_a_dead_one_is_not_locked(folder: Path, monkey
 def test_a_file_that_another_looks_at_just_now_is_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flock, calls = fcntl.flock, []
 
-    def looked_at(file: int, how: int) -> None:
+    def looked_at(file: Any, how: int) -> None:
         calls.append(how)
         if len(calls) == 1:
             raise BlockingIOError
         flock(file, how)
 
     monkeypatch.setattr(lock.fcntl, "flock", looked_at)
-    assert alive(folder, Lock(folder).take())
+    mine = Lock(folder)
+    assert alive(folder, mine.take())
 
 
 def test_a_folder_that_is_removed_meanwhile_is_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +150,7 @@ def test_a_folder_that_is_removed_meanwhile_is_made_again(folder: Path, monkeypa
 
 
 def test_a_disk_without_locks_is_a_sentence_and_not_a_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(file: int, how: int) -> None:
+    def none(file: Any, how: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     path = dead(folder, "")
@@ -215,7 +227,7 @@ def test_notes_are_read_as_they_were_written(folder: Path) -> None:
     assert [each.progress for each in progress_notes(folder)] == [PROGRESS]
     mine.note("abc", "x ×2", Progress(4, 10, 1, 5, None))
     assert [each.progress for each in progress_notes(folder)] == [PROGRESS], "once a second is enough"
-    os.close(mine._file)
+    close_as_the_end_of_the_process_does(mine)
     assert [each.alive for each in progress_notes(folder)] == [False]
 
 

@@ -127,8 +127,7 @@ class Checkpoint:
 
     def discard(self) -> None:
         """The cohort is done: its file, and what killed processes left of it, may go."""
-        self.path.unlink(missing_ok=True)
-        for path in self.path.parent.glob(f"{self.path.stem}.*.tmp"):
+        for path in (self.path, *self.path.parent.glob(f"{self.path.stem}.*.tmp")):
             with suppress(OSError):
                 path.unlink()
         with suppress(OSError):

@@ -86,38 +86,35 @@ class Lock:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path: Path | None = None
-        self._file = -1
+        self._file: IO[bytes] | None = None
         self._cohorts: dict[str, dict[str, Any]] = {}
         self._written = 0.0
 
     def take(self) -> str:
         """Be known as a live process, by this name."""
-        if self._path is None:
-            self._path = self._locked()
-        return self._path.name
-
-    def _locked(self) -> Path:
-        """A new name each time, so that no lock is ever taken for another process's."""
         for _ in range(TRIES):
-            path = self.folder / f"{uuid4().hex}.lock"
-            file = -1
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                file = os.open(path, _WRITING, 0o666)
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(file), path.lstat()):
-                    self._file, file = file, -1
-                    return path
-            except (FileNotFoundError, BlockingIOError):
-                continue  # another process took the folder or the file for one that was left behind
-            except OSError as error:
-                with suppress(OSError):
-                    path.unlink()
-                raise ThreefoldError(f"lock '{path}' cannot be taken ({error}); {_ELSEWHERE}") from error
-            finally:
-                if file >= 0:
-                    os.close(file)
-        raise ThreefoldError(f"lock '{path}' cannot be taken (it is removed each time); {_ELSEWHERE}")
+            if self._path is not None:
+                return self._path.name
+            self._try(self.folder / f"{uuid4().hex}.lock")  # a new name, so that no two locks are taken for one
+        raise ThreefoldError(f"no lock can be taken in '{self.folder}', for each is removed at once; {_ELSEWHERE}")
+
+    def _try(self, path: Path) -> None:
+        file = None
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = os.fdopen(os.open(path, _WRITING, 0o666), "r+b", buffering=0)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
+                self._path, self._file = path, file
+        except (FileNotFoundError, BlockingIOError):
+            pass  # another process took the folder or the file for one that was left behind
+        except OSError as error:
+            with suppress(OSError):
+                path.unlink()
+            raise ThreefoldError(f"lock '{path}' cannot be taken ({error}); {_ELSEWHERE}") from error
+        finally:
+            if file and file is not self._file:
+                file.close()
 
     def note(self, cohort: str, title: str, progress: Progress | None = None) -> bool:
         """Leave word of how far a cohort is, about once a second; was it written down now?"""
@@ -139,14 +136,16 @@ class Lock:
         """In one go and never shorter than before, so that nobody reads half of it."""
         self._written = time.monotonic()
         told = {"process": os.getpid(), "machine": platform.node(), "cohorts": self._cohorts}
+        assert self._file is not None
+        number = self._file.fileno()
         with suppress(OSError):  # where the disk is full nobody hears how far we are, but training goes on
-            os.pwrite(self._file, json.dumps(told).encode().ljust(os.fstat(self._file).st_size), 0)
+            os.pwrite(number, json.dumps(told).encode().ljust(os.fstat(number).st_size), 0)
 
     def close(self) -> None:
-        if self._path is not None:
+        if self._path and self._file:
             self._path.unlink(missing_ok=True)
-            os.close(self._file)
-            self._path = None
+            self._file.close()
+            self._path = self._file = None
         with suppress(OSError):
             self.folder.rmdir()  # unless others have files there
 

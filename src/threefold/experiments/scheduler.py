@@ -170,9 +170,12 @@ class Scheduler:
         begun = self.in_progress.cohorts(self.every) if self.in_progress else []
         self.known |= self.in_progress.names() if self.in_progress else set()
         begun_keys = {key for cohort in begun for key in cohort.keys}
-        others = [cohort for cohort in self.waiting if begun_keys.isdisjoint(cohort.keys)]
-        mixed = (cohort for cohort in self.waiting if cohort not in others)
-        again = [*runs, *(run for cohort in mixed for run in cohort.runs)]
+        again, others = list(runs), list[Cohort]()
+        for cohort in self.waiting:
+            if begun_keys.isdisjoint(cohort.keys):
+                others.append(cohort)
+            else:
+                again += cohort.runs
         found = as_begun(again, begun, self.records.keys(), self.place.memory)
         if self.place.largest_first:
             found.reverse()
@@ -248,6 +251,8 @@ class Scheduler:
     def _keep(self, records: Iterable[Record]) -> None:
         """Take these in, and tell of every cell that is complete by them."""
         for record in records:
+            if record.key in self.records:
+                continue
             self.records[record.key] = record
             for number in self.cells_of[record.key]:
                 missing = self.missing[number]

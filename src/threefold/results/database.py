@@ -54,6 +54,7 @@ def open_for_writing(path: Path, patience: float) -> sqlite3.Connection:
                 raise ThreefoldError(f"store '{path}' cannot be written: '{place}' is read-only; give another file.")
     with _connected(path, "mode=rwc", patience) as connection:
         connection.execute("PRAGMA synchronous = FULL")  # a run that was stored survives a power cut too
+        connection.execute("PRAGMA wal_autocheckpoint = 1")  # and is in the file itself, which people move and copy
         if _is_empty(connection):
             _create(connection, patience)
         _check_format(connection, path)

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +42,10 @@ class Store:
         self._file = file_id(self._place)
 
     def close(self) -> None:
+        if not self.readonly and not self.in_place:
+            # the log of a moved file stays where it was, and would be taken for that of the next file of this name
+            with suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.close()
 
     def __enter__(self) -> Self:

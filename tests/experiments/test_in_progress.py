@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from cohort_lab import Heard, cell, measured, running, small_split
 from in_progress_lab import CELL, SEEDS, Room, Tasks, kill_after, kill_begun, train
 from joint_lab import GENERATIVE
 
+from threefold import ThreefoldError
 from threefold.experiments import Result, Run, run_cells
 from threefold.experiments.cohort import Cohort
 from threefold.experiments.in_progress import InProgress
@@ -123,6 +125,28 @@ def test_what_no_longer_fits_is_halved(store: Path, folder: Path, monkeypatch: p
     train(store, 2, watcher=heard)
     assert set(heard.tasks) == {(1, 2), (3, 4), (5, 6), (7, 8)}
     assert not folder.exists()
+
+
+def test_a_checkpoint_for_which_memory_is_too_little_now_stays(
+    store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Result
+) -> None:
+    """It is not halved either: then its finished tasks would be lost."""
+    kill_begun(store, monkeypatch)
+    (begun,) = folder.iterdir()
+    whole = begun.read_bytes()
+
+    def full(*given: Any, **more: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "load", full)
+        with pytest.raises(ThreefoldError, match=r"checkpoint '.*' cannot be loaded now \(.*allocate memory"):
+            train(store, 4)
+    assert list(folder.iterdir()) == [begun]
+    assert begun.read_bytes() == whole
+    heard = Tasks()
+    assert measured(train(store, 4, watcher=heard)) == measured(undisturbed)
+    assert heard.tasks[1, 2, 3, 4] == {2, 3}
 
 
 def test_a_cohort_with_a_run_that_nobody_wants_now_is_not_gone_on_with(

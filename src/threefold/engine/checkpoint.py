@@ -105,7 +105,7 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except (OSError, MemoryError, RuntimeError) as error:
-            why = str(error).partition("\n")[0]
+            why = str(error).partition("\n")[0] or "no memory"
             raise ThreefoldError(
                 f"checkpoint '{self.path}' cannot be loaded now ({why}); it was not touched; give the same command "
                 "again where there is more memory or the disk can be read, or delete it to begin its runs anew."

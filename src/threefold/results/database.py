@@ -54,7 +54,6 @@ def open_for_writing(path: Path, patience: float) -> sqlite3.Connection:
                 raise ThreefoldError(f"store '{path}' cannot be written: '{place}' is read-only; give another file.")
     with _connected(path, "mode=rwc", patience) as connection:
         connection.execute("PRAGMA synchronous = FULL")  # a run that was stored survives a power cut too
-        connection.execute("PRAGMA wal_autocheckpoint = 1")  # and is in the file itself, which people move and copy
         if _is_empty(connection):
             _create(connection, patience)
         _check_format(connection, path)
@@ -196,6 +195,12 @@ def _create(connection: sqlite3.Connection, patience: float) -> None:
         if _is_empty(connection):  # another process may have been first
             for statement in SCHEMA:
                 connection.execute(statement)
+    take_in_log(connection)
+
+
+def take_in_log(connection: sqlite3.Connection) -> None:
+    """Have all that was written in the file itself: people move and copy that alone."""
+    connection.execute("PRAGMA wal_checkpoint")
 
 
 def prefer_wal(connection: sqlite3.Connection, patience: float) -> str:

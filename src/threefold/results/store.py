@@ -10,7 +10,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from threefold.errors import ThreefoldError
-from threefold.results.database import explained, file_id, open_for_reading, open_for_writing, transaction
+from threefold.results.database import (
+    explained,
+    file_id,
+    open_for_reading,
+    open_for_writing,
+    take_in_log,
+    transaction,
+)
 from threefold.results.record import Record
 
 SEARCHABLE = ("protocol", "scenario", "method", "seed")
@@ -118,6 +125,8 @@ class Store:
             for row in rows:
                 if connection.execute(_INSERT, row).rowcount == 0:
                     present.add(row[_COLUMNS.index("key")])
+        with self.reading() as connection:
+            take_in_log(connection)
         return present
 
     def all(
@@ -152,6 +161,8 @@ class Store:
                     "INSERT INTO experiments VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET asked = excluded.asked",
                     (name, after),
                 )
+        with self.reading() as connection:
+            take_in_log(connection)
 
     def experiments(self) -> dict[str, dict[str, Any]]:
         """What was asked for, by name, in the order of first asking."""

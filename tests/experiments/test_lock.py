@@ -231,6 +231,13 @@ def test_notes_are_read_as_they_were_written(folder: Path) -> None:
     assert [each.alive for each in progress_notes(folder)] == [False]
 
 
+def test_a_long_name_is_cut_and_not_unreadable(folder: Path) -> None:
+    mine = Lock(folder)
+    mine.take()
+    mine.note("abc", "é" * 5000)
+    assert [note.title for note in progress_notes(folder)] == ["é" * 1000]
+
+
 def test_what_diverged_has_no_accuracy(folder: Path) -> None:
     mine = Lock(folder)
     mine.take()

@@ -59,7 +59,7 @@ class Cohort:
     def keys(self) -> list[str]:
         return [run.key for run in self.runs]
 
-    @property
+    @cached_property
     def name(self) -> str:
         """A cohort is known by its runs, so the same command finds its checkpoint again."""
         return name_of(self.keys)

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -26,6 +26,7 @@ from threefold.errors import ThreefoldError
 
 BEAT = 1.0  # seconds between two notes
 LARGEST = 1 << 24  # bytes of notes that are read
+LONGEST = 1000  # letters of a name
 TRIES = 100  # at a lock of our own
 _OURS = re.compile(r"[0-9a-f]{32}\.lock")
 _WRITING = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -33,7 +34,7 @@ _ELSEWHERE = "use a store in a folder of your own, on a disk that has locks."
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Number = Annotated[float, Field(allow_inf_nan=False)]
-_Text = Annotated[str, Field(max_length=1000)]
+_Text = Annotated[str, Field(max_length=LONGEST)]
 
 
 class _Told(BaseModel):
@@ -118,10 +119,10 @@ class Lock:
 
     def note(self, cohort: str, title: str, progress: Progress | None = None) -> bool:
         """Leave word of how far a cohort is, about once a second; was it written down now?"""
-        told = asdict(progress) if progress else None
+        told = dict(vars(progress)) if progress else None
         if told and not isfinite(told["accuracy"] or 0):
             told["accuracy"] = None
-        self._cohorts[cohort] = {"title": title, "time": time.time(), "progress": told}
+        self._cohorts[cohort] = {"title": title[:LONGEST], "time": time.time(), "progress": told}
         due = progress is None or time.monotonic() - self._written >= BEAT
         if due:
             self._write()

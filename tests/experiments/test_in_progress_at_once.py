@@ -150,6 +150,34 @@ def test_a_partner_that_dies_is_gone_on_for_as_it_had_cut(
     assert not folder.exists()
 
 
+def test_what_a_partner_began_and_left_meanwhile_is_gone_on_with_as_it_had_cut(
+    store: Path, folder: Path, trained: list[int]
+) -> None:
+    """We had cut [7, 8], [1, 2, 3] and [4, 5, 6], and were at the first."""
+
+    class Dies(Tasks):
+        def progress(self, progress: Progress, cohort: Cohort) -> None:
+            super().progress(progress, cohort)
+            if progress.task == 1:
+                raise Killed
+
+    one, other = First(), Dies()
+
+    def partner() -> Result:
+        assert one.begun.wait(30)
+        try:
+            return train(store, 4, (2, 3, 4, 5), other)
+        finally:
+            one.go.set()
+
+    (_, killed) = at_once(lambda: train(store, 3, watcher=one), partner)
+    assert isinstance(killed, Killed)
+    everything = {0, 1, 2, 3}
+    assert other.tasks == {(2, 3, 4, 5): {0, 1}}
+    assert one.tasks == {(7, 8): everything, (2, 3, 4, 5): {1, 2, 3}, (1, 6): everything}
+    assert not folder.exists()
+
+
 # what lies beside the store
 
 

@@ -21,6 +21,7 @@ from threefold import Store
 from threefold.engine import Progress
 from threefold.experiments import Result, Run, Stopped, Watcher, run_cells
 from threefold.experiments.cohort import Cohort
+from threefold.experiments.in_progress import InProgress
 from threefold.experiments.lock import Lock
 from threefold.experiments.scheduler import Scheduler
 from threefold.results import cohort_table
@@ -240,6 +241,19 @@ def test_a_damaged_row_is_as_none(
     assert heard.tasks[1, 2, 3, 4] == {2, 3}, "from its checkpoint, since it is cut as before"
     assert mine.read_text() == "a file of another's"
     assert not folder.exists()
+
+
+def test_a_store_with_two_names_is_one(store: Path, tmp_path: Path) -> None:
+    link, cohort = tmp_path / "elsewhere" / "link.db", Cohort((Run(CELL, 1),))
+    link.parent.mkdir()
+    link.symlink_to(store)
+    with Store(store) as one, Store(link) as other:
+        mine, theirs = InProgress(one), InProgress(other)
+        assert mine.claim(cohort) == set()
+        assert theirs.claim(cohort) == set(cohort.keys)
+        mine.lock.close()
+        assert theirs.claim(cohort) == set()
+        theirs.lock.close()
 
 
 def test_odd_files_do_no_harm_and_stay(store: Path, folder: Path, undisturbed: Result) -> None:

@@ -75,6 +75,19 @@ def test_what_was_given_up_is_told_until_it_is_stored(store):
     assert given_up(store) == []
 
 
+@pytest.mark.parametrize("column", ["title", "failed", "reason", "owner"])
+@pytest.mark.parametrize("value", ["7", "x'ff'", "''", "0.5"])
+def test_whatever_is_in_a_row_is_text(store, column, value):
+    take(store, "a", "1 2")
+    give_up(store, "a", "it broke")
+    with store.writing() as connection:
+        connection.execute(f"UPDATE cohorts SET {column} = {value}")
+    for row in given_up(store):
+        assert all(isinstance(text, str) and text for text in (row.failed, row.reason))
+        assert isinstance(row.title, str)
+        assert isinstance(row.owner, str | None)
+
+
 def test_what_is_begun_again_was_not_given_up(store):
     take(store, "a", "1 2")
     give_up(store, "a", "it broke")

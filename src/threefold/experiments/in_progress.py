@@ -16,8 +16,8 @@ from threefold.results.cohort_table import CohortRow, claim, cohort_rows, forget
 
 
 def folder_of(store: Path) -> Path:
-    """Where the checkpoints and locks of a store are."""
-    return Path(f"{store}.checkpoints")
+    """Where the checkpoints and locks of a store are, by whichever name it is called."""
+    return Path(f"{store.resolve() if store.is_symlink() else store}.checkpoints")
 
 
 class InProgress:

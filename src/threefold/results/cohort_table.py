@@ -26,7 +26,13 @@ class CohortRow:
 def cohort_rows(store: Store) -> list[CohortRow]:
     with store.reading() as connection:
         rows = connection.execute("SELECT name, title, runs, owner, failed, reason FROM cohorts").fetchall()
-    return [CohortRow(name, title, tuple(str(runs).split()), *rest) for name, title, runs, *rest in rows]
+    return [_row(*row) for row in rows]
+
+
+def _row(name: object, title: object, runs: object, *rest: object) -> CohortRow:
+    """As text, whatever another program may have put there."""
+    texts = (None if value is None else str(value) for value in rest)
+    return CohortRow(str(name), str(title), tuple(str(runs).split()), *texts)
 
 
 def claim(
@@ -64,6 +70,6 @@ def forget(connection: Connection, name: str) -> None:
 
 
 def given_up(store: Store) -> list[CohortRow]:
-    """Those with a reason, as long as runs of them are missing."""
-    found = [row for row in cohort_rows(store) if row.reason]
+    """Those with a time and a reason, as long as runs of them are missing."""
+    found = [row for row in cohort_rows(store) if row.failed and row.reason]
     return [row for row in found if store.has(row.runs) != set(row.runs)]

@@ -97,6 +97,19 @@ def test_a_checkpoint_never_runs_code(path, undisturbed, monkeypatch):
     assert not Path("evil-was-here").exists()
 
 
+def test_a_damaged_file_that_cannot_be_set_aside_is_a_sentence(path, monkeypatch):
+    def fail(*args):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    path.parent.mkdir()
+    path.write_bytes(b"garbage")
+    monkeypatch.setattr(Path, "replace", fail)
+    for read in (Checkpoint(path).content, lambda: Checkpoint(path).load(CPU)):
+        with pytest.raises(ThreefoldError, match=r"is damaged, and cannot be set aside \(.*Read-only file system\)"):
+            read()
+    assert path.read_bytes() == b"garbage"
+
+
 def test_where_a_damaged_file_went_is_said(path):
     path.parent.mkdir()
     path.write_bytes(b"garbage")
@@ -181,6 +194,8 @@ WRONG = {
     "no memory": lambda state: first_stack(state, memory=None),
     "another method's memory": lambda state: first_stack(state, memory={"ewc": {}}),
     "other replicas": lambda state: first_outcome(state, initial=state["outcomes"][0]["initial"][:2]),
+    "something kept of too few tasks": lambda state: first_outcome(state, keepsakes=[]),
+    "something kept that is no tensor": lambda state: first_outcome(state, keepsakes=[{"dreams": 3}] * 2),
     "no accuracies": lambda state: first_outcome(state, matrix=None),
     "too few divergences": lambda state: first_outcome(state, diverged_at=[None]),
     "an outcome of something else": lambda state: state | {"outcomes": [{"initial": 3}]},

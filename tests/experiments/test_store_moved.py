@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cohort_lab import measured
-from in_progress_lab import CELL, SEEDS, Tasks, train
+from cohort_lab import measured, running
+from in_progress_lab import CELL, SEEDS, Tasks, kill_begun, train
 
 from threefold import Store, ThreefoldError
 from threefold.engine import Progress
@@ -147,6 +147,21 @@ def test_between_storing_and_discarding(
         patch.setattr(Store, "add", add_and_lose)
         with pytest.raises(ThreefoldError, match=TOLD):
             train(store, 4, SEEDS[:4])
+    assert [path.suffix for path in folder.iterdir()] == [".pt"]
+
+
+def test_before_a_cohort_that_does_not_fit_is_halved(
+    store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_begun(store, monkeypatch)
+
+    def moved_and_full(*given: object) -> None:
+        moved(store)
+        raise MemoryError
+
+    monkeypatch.setattr(running, "execute", moved_and_full)
+    with pytest.raises(ThreefoldError, match=TOLD):
+        train(store, 4)
     assert [path.suffix for path in folder.iterdir()] == [".pt"]
 
 

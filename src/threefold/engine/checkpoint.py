@@ -120,7 +120,7 @@ class Checkpoint:
                 return self.path.read_bytes()
         except FileNotFoundError:
             return None
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             raise ThreefoldError(f"checkpoint '{self.path}' cannot be read ({error}); it was not touched.") from error
         self._set_aside()
         return None
@@ -149,8 +149,14 @@ class Checkpoint:
 
     def _set_aside(self) -> None:
         names = (self.path.with_suffix(f".{n}.damaged" if n else ".damaged") for n in count())
-        self.set_aside = next(name for name in names if not name.exists())
-        self.path.replace(self.set_aside)
+        aside = next(name for name in names if not name.exists())
+        try:
+            self.path.replace(aside)
+        except OSError as error:
+            raise ThreefoldError(
+                f"checkpoint '{self.path}' is damaged, and cannot be set aside ({error}); delete it."
+            ) from error
+        self.set_aside = aside
 
 
 def _sum(file: IO[bytes], size: int) -> int:

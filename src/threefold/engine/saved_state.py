@@ -24,7 +24,7 @@ def fits(company: Company, saved: dict[str, Any]) -> bool:
                 and len(trained) == len(company.trained)
                 and len(judged) == len(outcomes) == len(company.views)
                 and all(map(_fits_stack, company.trained, trained))
-                and all(map(_fits_view, company.views, judged, outcomes))
+                and all(_fits_view(*each, finished) for each in zip(company.views, judged, outcomes, strict=True))
             )
     return False
 
@@ -38,13 +38,20 @@ def _fits_stack(stack: Lockstep, saved: Any) -> bool:
     return False
 
 
-def _fits_view(view: View, memory: Any, outcome: Any) -> bool:
+def _fits_view(view: View, memory: Any, outcome: Any, finished: int) -> bool:
     replicas, tasks = len(view.stack.seeds), view.stack.setting.outputs.tasks
     match outcome:
-        case {"initial": initial, "matrix": matrix, "diverged_at": [*diverged], "keepsakes": [*_], "seconds": dict()}:
+        case {
+            "initial": initial,
+            "matrix": matrix,
+            "diverged_at": [*diverged],
+            "keepsakes": [*kept],
+            "seconds": dict(),
+        }:
             empty = torch.empty(replicas, tasks, tasks, dtype=torch.float64)
             measured = _same_form([initial, matrix], [empty[:, 0], empty])
-            return measured and len(diverged) == replicas and _is_memory(memory, replicas)
+            held = all(_is_memory(each, replicas) for each in (memory, *kept))
+            return measured and held and len(diverged) == replicas and len(kept) == finished
     return False
 
 

@@ -79,12 +79,12 @@ class InProgress:
     def finish(self, cohort: Cohort, records: Sequence[Record]) -> set[str]:
         """Store a cohort's records; then its checkpoint may go. The answer: what another process stored first."""
         present = self.store.add(records)
-        self.store.check_in_place()
         self.discard(cohort)
         return present
 
     def discard(self, cohort: Cohort) -> None:
         """The cohort is no longer in progress. Its row goes last: what is without a row is never looked at again."""
+        self.store.check_in_place()
         self.checkpoint(cohort.name).discard()
         with self.store.writing() as connection:
             forget(connection, cohort.name)

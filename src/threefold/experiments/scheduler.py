@@ -128,12 +128,12 @@ class Scheduler:
             if self.in_progress:
                 self.in_progress.tidy()
         finally:
+            if self.in_progress:  # without its lock, a process has nothing any more in training
+                self.in_progress.lock.close()
             if self.training:
                 self.place.abandon()
             for work in self.training:
                 self.watcher.ended(work.cohort)
-            if self.in_progress:  # without its lock, a process has nothing any more in training
-                self.in_progress.lock.close()
         if self.failures:
             raise Failed(_all_of(self.failures))
         return [self._result(number) for number in range(len(self.cells))]

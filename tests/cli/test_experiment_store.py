@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -194,11 +195,18 @@ def test_status_shows_what_a_live_process_trains(lab: Path, cli: Cli) -> None:
     with Command(lab, *EXPERIMENT, "b.db", hook=stuck_in_the_third) as command:
         command.wait_until(lambda: (lab / "stuck").exists())
         (name,) = locks(lab / "b.db")
-        said = {"cohort": "x ×2", "step": 9, "steps": 18, "task": 1, "tasks": 3, "machine": "m", "process": 7}
-        (lab / "b.db.checkpoints" / name).write_text(json.dumps(said))  # as if it had had the time to say so
         lines = cli("status", "--store", "b.db").out.splitlines()
         assert lines[0].startswith("tiny: 6 of 18 runs done, 12 left")
+        where = f"(process {command.process.pid} on {platform.node()})"
+        assert re.fullmatch(rf"running: split-tiny [^(]* ×\d {re.escape(where)}", lines[1])
+        progress = {"step": 9, "steps": 18, "task": 1, "tasks": 3, "accuracy": None}
+        said = {"process": 7, "machine": "m", "cohorts": {"a": {"title": "x ×2", "time": 1.0, "progress": progress}}}
+        (lab / "b.db.checkpoints" / name).write_text(json.dumps(said))  # as if it had had the time to say so
+        lines = cli("status", "--store", "b.db").out.splitlines()
         assert lines[1:] == ["running: x ×2, task 2 of 3, 50% (process 7 on m)"]
+        (lab / "b.db.checkpoints" / name).write_text("[" * 100_000)
+        lines = cli("status", "--store", "b.db").out.splitlines()
+        assert lines[1:] == ["running: a cohort whose progress note cannot be read (another process)"]
         command.kill()
     assert len(locks(lab / "b.db")) == 1, "the file outlives the lock"
     assert len(cli("status", "--store", "b.db").out.splitlines()) == 1
@@ -210,7 +218,7 @@ def test_status_shows_what_a_live_process_trains(lab: Path, cli: Cli) -> None:
 def test_a_process_leaves_word_of_its_cohort(lab: Path, cli: Cli) -> None:
     (lab / "tiny.toml").write_text(SPEC.replace("iters = 6", "iters = 5000"))
     with Command(lab, *EXPERIMENT, "b.db", "--only", "none,class") as command:
-        command.wait_until(lambda: "running" in cli("status", "--store", "b.db").out if locks(lab / "b.db") else False)
+        command.wait_until(lambda: ", task " in cli("status", "--store", "b.db").out if locks(lab / "b.db") else False)
         said = cli("status", "--store", "b.db").out.splitlines()[1]
         assert re.fullmatch(
             rf"running: split-tiny Class-IL none ×2, task \d of 3, \d+% \(process {command.process.pid} on .*\)", said

@@ -10,6 +10,7 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
+from threefold.engine import Progress
 from threefold.experiments import Section
 from threefold.experiments.ask import Asked
 from threefold.results import Store
@@ -82,12 +83,15 @@ def events(answer: HTTPResponse, wanted: int) -> list[tuple[str, Any]]:
     return found
 
 
-def stale_lock(store: Path, name: str, word: dict[str, Any]) -> Path:
-    """What a process that was killed leaves behind."""
+def stale_lock(
+    store: Path, name: str, title: str, progress: Progress | None, when: float = 0.0, machine: str = "m"
+) -> Path:
+    """What a process that was killed leaves behind. Its name is one hexadecimal digit, over and over."""
     folder = Path(f"{store}.checkpoints")
     folder.mkdir(exist_ok=True)
-    lock = folder / f"{name}.lock"
-    lock.write_text(json.dumps(word))
+    lock = folder / f"{name * 32}.lock"
+    cohort = {"title": title, "time": when, "progress": vars(progress) if progress else None}
+    lock.write_text(json.dumps({"process": 77, "machine": machine, "cohorts": {"a": cohort}}))
     return lock
 
 

@@ -15,6 +15,7 @@ from threefold.engine.company import Company, Crew, View
 from threefold.engine.draws import Ahead, Draws
 from threefold.engine.evaluate import accuracies
 from threefold.engine.lockstep import Lockstep
+from threefold.engine.saved_state import fits
 from threefold.engine.saver import Saver
 from threefold.engine.steps import Steps, steps_for
 from threefold.engine.training import Training
@@ -159,7 +160,7 @@ def _course(company: Company, checkpoint: Checkpoint | None) -> Course:
 
     What was read was copied, and is let go of here: gigabytes on a GPU must not stay for the rest of training.
     """
-    saved = checkpoint.load(company.device) if checkpoint else None
+    saved = checkpoint.load(company.device, lambda state: fits(company, state)) if checkpoint else None
     return Course.resumed(company, saved) if saved else Course.begun(company)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from threefold import protocols, scenarios
 from threefold.data import load
 from threefold.errors import ThreefoldError
-from threefold.experiments.campaign import Campaign, Place, Watcher, Work
 from threefold.experiments.cell import Cell, Settings
 from threefold.experiments.execute import execute, out_of_memory, too_large
 from threefold.experiments.result import Result
+from threefold.experiments.scheduler import Place, Scheduler, Watcher, Work
 from threefold.experiments.seeds import parse_seeds
 from threefold.methods import Method, Part, parse
 from threefold.results import Store
@@ -68,7 +68,7 @@ def run_cells(
     check_batches(cells, seeds)  # before the store is there
     with ExitStack() as closing:
         opened = closing.enter_context(Store(store)) if store is not None else None
-        return Campaign(cells, seeds, opened, place or Here(), watcher or Watcher(), stop).run()
+        return Scheduler(cells, seeds, opened, place or Here(), watcher or Watcher(), stop).run()
 
 
 class Here:

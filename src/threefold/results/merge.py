@@ -36,7 +36,7 @@ def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str
                 if known[0] is not record:
                     _compare(*known, record, str(source), f"'{known[1]}' or without '{source}'")
                     present += 1
-    with Store(destination) as store, store.at_once():  # after all sources: a mistake in one of them writes nothing
+    with Store(destination) as store, store.writing():  # after all sources: a mistake in one of them writes nothing
         for key in store.has(found):
             if mine := store.get(key):
                 record, source = found.pop(key)

@@ -1,8 +1,9 @@
 """Where finished runs are kept: one SQLite file, one row for each run, shared by as many processes as like."""
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
@@ -11,7 +12,14 @@ from typing import Any, Self
 
 from threefold.errors import ThreefoldError
 from threefold.reading import parse_json
-from threefold.results.database import explained, open_for_reading, open_for_writing, transaction
+from threefold.results.database import (
+    explained,
+    file_id,
+    open_for_reading,
+    open_for_writing,
+    take_in_log,
+    transaction,
+)
 from threefold.results.record import Record, checksum
 from threefold.results.schema import check_experiment
 
@@ -40,8 +48,14 @@ class Store:
         self.readonly = readonly
         self._patience = patience
         self._connection = (open_for_reading if readonly else open_for_writing)(self.path, patience)
+        self._place = self.path.absolute()
+        self._file = file_id(self._place)
 
     def close(self) -> None:
+        if not self.readonly and not self.in_place:
+            # the log of a moved file stays where it was, and would be taken for that of the next file of this name
+            with suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -53,10 +67,37 @@ class Store:
         self.close()
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """All that is written inside is written, or nothing of it, and nobody else writes in between."""
-        with explained(self.path, self._patience), transaction(self._connection):
-            yield
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection for questions."""
+        with explained(self.path, self._patience):
+            yield self._connection
+
+    @contextmanager
+    def writing(self, patience: float | None = None) -> Iterator[sqlite3.Connection]:
+        """A transaction, all or nothing, in the file that still has the store's name."""
+        if self.readonly:
+            raise ThreefoldError(f"store '{self.path}' was opened for reading; open it for writing.")
+        wait = self._patience if patience is None else patience
+        with explained(self.path, wait):
+            self._connection.execute(f"PRAGMA busy_timeout = {1000 * wait:.0f}")
+            try:
+                with transaction(self._connection):
+                    self.check_in_place()
+                    yield self._connection
+            finally:
+                self._connection.execute(f"PRAGMA busy_timeout = {1000 * self._patience:.0f}")
+
+    @property
+    def in_place(self) -> bool:
+        """Has the file that was opened still its name? What is written to one that was deleted is lost."""
+        return file_id(self._place) == self._file
+
+    def check_in_place(self) -> None:
+        if not self.in_place:
+            raise ThreefoldError(
+                f"store '{self.path}' was moved, deleted or replaced while this command was using it; put it back, or "
+                "give its new name, and give the same command again; checkpoints were kept, nothing was overwritten."
+            )
 
     def get(self, key: str) -> Record | None:
         """The run with this key, or None."""
@@ -81,14 +122,14 @@ class Store:
 
         A key that is there already keeps the row it has; the answer is the set of such keys.
         """
-        if self.readonly:
-            raise ThreefoldError(f"store '{self.path}' was opened for reading; open it for writing to add runs.")
         rows = [_row(record) for record in records]  # whatever is wrong with a record shows before the lock is taken
         present: set[str] = set()
-        with self.at_once():
+        with self.writing() as connection:
             for row in rows:
-                if self._connection.execute(_INSERT, row).rowcount == 0:
+                if connection.execute(_INSERT, row).rowcount == 0:
                     present.add(row[_COLUMNS.index("key")])
+        with self.reading() as connection:
+            take_in_log(connection)
         return present
 
     def all(
@@ -116,15 +157,17 @@ class Store:
         """Replace what was asked for under this name by what `change` makes of it, with nobody else in between.
 
         What cannot be read (`unreadable`) counts as not there."""
-        with self.at_once():
-            found = self._connection.execute("SELECT asked FROM experiments WHERE name = ?", (name,)).fetchone()
+        with self.writing() as connection:
+            found = connection.execute("SELECT asked FROM experiments WHERE name = ?", (name,)).fetchone()
             before, _ = _asked(name, found[0]) if found else (None, "")
             after = json.dumps(change(before), allow_nan=False)
             if found is None or after != found[0]:
-                self._connection.execute(
+                connection.execute(
                     "INSERT INTO experiments VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET asked = excluded.asked",
                     (name, after),
                 )
+        with self.reading() as connection:
+            take_in_log(connection)
 
     def experiments(self) -> dict[str, dict[str, Any]]:
         """What was asked for, by name, in the order of first asking; without what cannot be read (`unreadable`)."""

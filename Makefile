@@ -12,16 +12,19 @@ run: $(INSTALLED)
 
 # the HTML report is tested in a real browser; CHROMIUM names one that is not called chromium
 test: $(INSTALLED)
-	@command -v $${CHROMIUM:-chromium} > /dev/null || { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium; } > /dev/null
+	@command -v $${CHROMIUM:-chromium} > /dev/null || { \
+		echo "make test: installing Debian's chromium, for the tests of pages (CHROMIUM=/path/to/one uses yours instead)" && \
+		{ apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium; } > /dev/null; }
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadfile
 
-$(INSTALLED): requirements.lock pyproject.toml
+$(INSTALLED): requirements.lock requirements-torch.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "threefold needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0])'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-torch.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 

@@ -261,6 +261,7 @@ def draw(by_name: Mapping[str, Section]) -> list[Path]:
             path.unlink()
     old = [path for path, chart in wanted.items() if not shows(path, chart)]
     for path in old:
+        path.unlink(missing_ok=True)  # whatever version drew it
         save_chart(wanted[path], path)
     return old
 

@@ -1,3 +1,4 @@
+import signal
 import sys
 from collections.abc import Callable, Iterator
 
@@ -6,6 +7,7 @@ import torch
 from tiny_lab import Ended
 
 from threefold.cli import main
+from threefold.cli.stopping import SIGNALS
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,8 +26,13 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def call(*words: object) -> Ended:
         monkeypatch.setattr(sys, "argv", ["threefold", *map(str, words)])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
+        handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         captured = capsys.readouterr()
         return Ended(int(ended.value.code or 0), captured.out, captured.err)
 

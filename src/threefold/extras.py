@@ -10,6 +10,6 @@ def need(what: str, extra: str, *modules: str) -> None:
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         raise ThreefoldError(
-            f"{what} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed; right"
-            f" would be: pip install 'threefold[{extra}]'"
+            f"{what} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed; install"
+            f" {'it' if len(missing) == 1 else 'them'} with: pip install 'threefold[{extra}]'"
         )

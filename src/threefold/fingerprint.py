@@ -77,7 +77,7 @@ class _Description:
             self.alive.append(value)
         match value:
             case Tensor():
-                self.add(value.detach().cpu().numpy() if value.device.type != "meta" else tuple(value.shape))
+                self.add(_array(value))
             case np.ndarray() if value.dtype != object:
                 self._tell("array", value.dtype.str, value.shape)
                 self.sum.update(np.ascontiguousarray(value).tobytes())
@@ -191,6 +191,14 @@ class _Description:
             return True
         file = getattr(sys.modules.get(module), "__file__", None)
         return file is None or not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+
+
+def _array(tensor: Tensor) -> Any:
+    """A tensor's values; one that has left the function it was mapped by has none any more."""
+    try:
+        return tuple(tensor.shape) if tensor.device.type == "meta" else tensor.detach().cpu().numpy()
+    except Exception as error:
+        raise NotCovered("a tensor without values") from error
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -142,7 +142,31 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "lr a word": ([*MNIST, "--lr", "fast"], ["lr is 'fast'", "number"]),
     "hidden 0": ([*MNIST, "--hidden", "0"], ["hidden is '0'", "at least 1"]),
     "batch 0": ([*MNIST, "--batch", "0"], ["batch is '0'", "at least 1"]),
-    "batch larger than a task": ([*TINY, "--batch", "121"], ["batch is 121", "120 training samples", "120 at most"]),
+    "batch larger than a task": (
+        [*TINY, "--batch", "121"],
+        ["batch must be at most 120, got 121", "smallest task"],
+    ),
+    "hidden beyond any machine": (
+        [*TINY, "--hidden", "5000000000"],
+        ["hidden must be at most", "got 5000000000", "400 EB", "are free"],
+    ),
+    "batch beyond any machine": ([*TINY, "--batch", "9" * 12], ["batch must be at most", "TB of memory"]),
+    "tasks beyond any machine": (
+        ["run", "permuted", "--data", "tiny.npz", "--tasks", "1000000", *SETTINGS],
+        ["tasks must be at most", "got 1000000", "TB of memory"],
+    ),
+    "iters beyond all numbers": (
+        [*TINY, "--iters", "9" * 30],
+        ["iters must be at most 1000000000000, got one of about 30 digits"],
+    ),
+    "budget beyond all numbers": (
+        [*TINY, "--method", f"er:budget={9 * 10**20}"],
+        ["budget of er must be at most 1000000000000, got 9000"],
+    ),
+    "more runs than anybody means": (
+        [*TINY, "--seeds", "10000"],
+        ["this would be 30,000 runs, more than 10,000", "use --yes to train them all"],
+    ),
     "tasks 0": ([*TINY, "--tasks", "0"], ["tasks is 0", "at least 1"]),
     "tasks negative": ([*TINY, "--tasks", "-2"], ["tasks is -2", "at least 1"]),
     "tasks that do not divide": ([*TINY, "--tasks", "3"], ["tasks is 3", "4 classes of tiny", "one of 1, 2, 4"]),
@@ -225,6 +249,15 @@ def test_what_needs_a_gpu_is_refused_where_there_is_none(
     assert contents(lab.parent) == before
 
 
+def test_more_runs_than_anybody_means_are_trained_if_somebody_does(
+    lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("threefold.experiments.limits.MANY_RUNS", 5)
+    words = [*TINY, "--seeds", "2"]
+    assert "this would be 6 runs, more than 5; use --yes" in one_sentence(cli(*words))
+    assert cli(*words, "--yes").status == 0
+
+
 def test_damaged_data_with_no_way_to_fetch_is_named_and_set_aside(lab: Path, cli: Cli) -> None:
     data = lab.parent / "data" / "mnist"
     data.mkdir()
@@ -251,7 +284,7 @@ def test_what_does_not_fit_into_memory_is_one_sentence(lab: Path, cli: Cli, monk
     monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train_together", full)
     sentence = one_sentence(cli(*TINY, "--scenario", "class", "--seeds", "1"))
     assert "split-tiny Class-IL none does not fit into memory (hidden 8, batch 16)" in sentence
-    assert "right would be smaller numbers" in sentence
+    assert "use smaller numbers" in sentence
 
 
 def test_an_error_of_our_own_keeps_its_traceback(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,11 +181,20 @@ def test_the_store_is_where_it_was_asked_for(lab: Path, cli: Cli) -> None:
 
 def test_a_leftover_of_a_process_killed_after_storing_goes(lab: Path, cli: Cli) -> None:
     """Between storing and tidying up is a moment in which one can be killed too."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    first = cli(*RUN, "--scenario", "class", "--seeds", "2", "--store", "fresh.db")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Checkpoint, "discard", lambda checkpoint: None)
-        first = cli(*RUN, "--scenario", "class", "--seeds", "2")
+        patch.setattr(Checkpoint, "discard", killed)
+        with pytest.raises(Killed):
+            cli(*RUN, "--scenario", "class", "--seeds", "2")
     (path,) = (lab / "threefold.db.checkpoints").glob("*.pt")
-    half = path.with_suffix(".999999999.tmp")  # no system numbers its processes that high
+    half = path.with_suffix(".0123.tmp")
     half.write_bytes(b"half of a checkpoint")
     assert cli(*RUN, "--scenario", "class", "--seeds", "2") == first
     assert leftovers(lab / "threefold.db") == []

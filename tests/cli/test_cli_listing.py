@@ -13,7 +13,7 @@ from tiny_lab import Ended
 
 import threefold
 from threefold import bench
-from threefold.cli import app, run
+from threefold.cli import run
 from threefold.methods import METHODS, Part, hyper
 from threefold.methods.part import Setting
 from threefold.methods.registry import Entry
@@ -181,10 +181,6 @@ def test_bench_shows_ratios(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = words_of(cli("bench", "--device", "cpu", "--rounds", "3"))
     assert "split 20 6.00 24.00 5.00 0.25 1.20" in shown
     assert "dgr Class-IL 15.00 2.50 4.00 5.00 3.00" in shown
-
-
-def test_the_app_is_what_the_entry_point_runs() -> None:
-    assert threefold.cli.main is app.main
 
 
 def test_methods_show_the_papers_values(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from experiment_lab import (
     trained,
     write_down_cohorts,
 )
+from tiny_lab import said_besides_waiting
 
 PROGRAM = Path(sys.executable).parent / "threefold"
 EXPERIMENT = ["experiment", "tiny.toml", "--device", "cpu", "--store"]
@@ -157,7 +158,7 @@ def test_a_time_limit_that_is_none(place: Path, limit: str) -> None:
     with Command(place, *EXPERIMENT, "a.db", "--time-limit", limit) as command:
         ended = command.ended()
     assert ended.status == 2
-    assert re.fullmatch(r"threefold: time-limit is [^\n]*above 0\.\n", ended.err)
+    assert re.fullmatch(r"threefold: time-limit must be a number of seconds above 0, got [^\n]*\.\n", ended.err)
     assert not (place / "a.db").exists()
 
 
@@ -189,7 +190,7 @@ def test_a_second_ctrl_c_stops_at_once_and_loses_no_finished_run(
         command.send(signal.SIGINT)
         ended = command.ended()
     said = "threefold: stopped; the same command goes on from the last finished task.\n"
-    assert ended == (130, "", said)
+    assert ended == (3, "", said)
     assert count(store) == 4
     assert set(rows(store)) < set(undisturbed)
     assert locks(store) == set()
@@ -204,7 +205,7 @@ def test_two_processes_share_the_work(place: Path, undisturbed: list[tuple[Any, 
         Command(place, *words, hook=write_down_cohorts) as other,
     ):
         ends = [one.ended(), other.ended()]
-    assert [(end.status, end.err) for end in ends] == [(0, ""), (0, "")]
+    assert [(end.status, said_besides_waiting(end)) for end in ends] == [(0, ""), (0, "")]
     assert ends[0].out == ends[1].out, "both show the whole"
     assert rows(place / "a.db") == undisturbed
     assert beside(place / "a.db") == []
@@ -224,7 +225,7 @@ def test_a_partner_that_is_killed_is_finished_for(place: Path, undisturbed: list
         other.wait_until(lambda: count(store) > 6 and len(locks(store)) == 2)
         other.kill()
         ended = one.ended()
-    assert (ended.status, ended.err) == (0, "")
+    assert (ended.status, said_besides_waiting(ended)) == (0, "")
     assert rows(store) == undisturbed
     assert beside(store) == []
     work = trained(place)
@@ -241,7 +242,7 @@ def test_two_processes_that_see_different_memory_train_no_run_twice(
         Command(place, *words, hook=little_memory) as other,
     ):
         ends = [one.ended(), other.ended()]
-    assert [(end.status, end.err) for end in ends] == [(0, ""), (0, "")]
+    assert [(end.status, said_besides_waiting(end)) for end in ends] == [(0, ""), (0, "")]
     assert beside(place / "a.db") == []
     work = trained(place)
     assert {pid for pid, _, _ in work} == {one.process.pid, other.process.pid}
@@ -261,3 +262,22 @@ def test_killed_where_memory_was_little_it_goes_on_where_there_is_plenty(place: 
     assert begun in [work[1:] for work in trained(place)], "alone, as it was cut"
     assert sum(len(keys) for _, _, keys in trained(place)) == RUNS - 3
     assert beside(store) == []
+
+
+def test_a_store_that_is_moved_away_is_told_of_and_nothing_is_lost(
+    place: Path, undisturbed: list[tuple[Any, ...]]
+) -> None:
+    store = place / "a.db"
+    with Command(place, *EXPERIMENT, "a.db", hook=write_down_cohorts) as command:
+        command.wait_until(lambda: count(store) > 4 and checkpoints(store))
+        store.rename(place / "b.db")
+        ended = command.ended()
+    assert (ended.status, ended.out) == (2, "")
+    assert re.fullmatch(r"threefold: store 'a\.db' was moved, deleted or replaced [^\n]*\n", ended.err)
+    assert not store.exists()
+    assert locks(store) == set()
+    assert len(checkpoints(store)) == 1
+    assert 4 < count(place / "b.db") < RUNS
+    (place / "b.db").rename(store)
+    finish(place)
+    assert rows(store) == undisturbed

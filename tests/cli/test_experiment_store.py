@@ -1,76 +1,35 @@
-"""`experiment`, `report`, `status` and `merge` on stores of every kind: what they show, and what they refuse."""
+"""`experiment`, `report` and `status` on stores of every kind: what they show, and what they refuse."""
 
 import json
 import os
+import platform
 import re
 import shutil
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from experiment_lab import Command, beside, count, furnish, locks, rows, server, stuck_in_the_third
+from experiment_lab import Command, alter, beside, count, locks, rows, server, stuck_in_the_third
+from small_lab import EXPERIMENT, RUNS, SPEC, sentence, trained
 from tiny_lab import SETTINGS, Ended, contents
 
 from threefold.results import Store, database
 
 Cli = Callable[..., Ended]
-SPEC = """
-title = "Small"
-protocol = "split"
-data = "tiny.npz"
-tasks = 3
-seeds = 2
-[training]
-iters = 6
-hidden = 8
-batch = 16
-[[methods]]
-method = "none"
-[[methods]]
-method = "ewc"
-with = { strength = [1, 100] }
-"""
-EXPERIMENT = ["experiment", "tiny.toml", "--device", "cpu", "--store"]
-RUNS = 2 * 9
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the experiment, and its store."""
-    from threefold.experiments import run_cells
-    from threefold.experiments.ask import Options, ask
-    from threefold.experiments.spec import load_experiment
-
-    folder = furnish(tmp_path_factory.mktemp("made"), SPEC)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        asked = ask(load_experiment("tiny.toml"), Options(device="cpu"), "experiment tiny.toml")
-        with Store("a.db") as store:
-            asked.follow(store)
-        run_cells(asked.cells, asked.seeds, "a.db")
-    return folder
+    return trained(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
 def lab(lab: Path, made: Path) -> Path:
     shutil.copytree(made, lab, dirs_exist_ok=True)
     return lab
-
-
-def sentence(ended: Ended) -> str:
-    assert (ended.status, ended.out) == (2, "")
-    assert re.fullmatch(r"threefold: [^\n]*[.?]\n", ended.err), ended.err
-    return ended.err
-
-
-def alter(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as store:
-        for statement in statements:
-            store.execute(statement)
 
 
 # bad input writes nothing
@@ -86,7 +45,7 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
     for mistake in (
         "protocol 'spilt' is not known; did you mean 'split'?",
         "training.iters is 0; right would be 1 or more",
-        "seeds is 'x'; right would be a count",
+        "seeds is 'x', which is none of the forms there are; use a count",
         "methods[1]: hyperparameter of ewc 'strenght' is not known; did you mean 'strength'?",
         "tasks is 0; right would be 1 or more",
     ):
@@ -106,7 +65,7 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
         (["experiment", "tiny.toml", "--iters", "0"], "iters is '0'"),
         (["experiment", "tiny.toml", "--iters", "-1"], "iters is '-1'"),
         (["experiment", "tiny.toml", "--device", "gpu"], "device 'gpu' is not known; did you mean 'cpu'?"),
-        (["experiment", "large.toml"], "batch is 100, but the smallest task has 80 training samples"),
+        (["experiment", "large.toml"], "batch must be at most 80, got 100: the smallest task has 80 training samples"),
         (["experiment", "nodata.toml"], "absent.npz"),
         (["experiment", "tiny.toml", "--store", "no/such.db"], "store 'no/such.db' cannot be created"),
         (["reproduce", "table6"], "experiment 'table6' is not known; did you mean 'table"),
@@ -118,8 +77,9 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
         (["status"], "store 'threefold.db' does not exist"),
         (["report", "--store", "a.db", "--format", "latx"], "format 'latx' is not known; did you mean 'latex'?"),
         (["report", "--store", "empty.db"], "store 'empty.db' holds no results of an experiment"),
-        (["report", "--store", "a.db", "-o", "no/such/file"], "the report cannot be written"),
-        (["report", "--store", "a.db", "-o", "."], "the report cannot be written"),
+        (["report", "--store", "a.db", "-o", "no/such/file"], "'no/such/file' cannot be written (No such"),
+        (["report", "--store", "a.db", "-o", "."], "file '.' is a folder; give a file."),
+        (["report", "--store", "a.db", "--figures", "drawn", "-o", "no/such"], "'no/such' cannot be written (No such"),
         (["report", "--store", "a.db", "--figures", "tiny.toml"], "'tiny.toml'"),
         (["merge", "b.db", "absent.db"], "store 'absent.db' does not exist"),
         (["merge", "b.db", "tiny.toml"], "store 'tiny.toml' is not a database"),
@@ -199,91 +159,6 @@ def test_a_file_where_checkpoints_should_be_is_one_sentence(lab: Path, cli: Cli)
     assert (lab / "b.db.checkpoints").read_text() == "mine"
 
 
-# merge
-
-
-def test_merge_gathers_what_several_machines_trained(lab: Path, cli: Cli) -> None:
-    for store, seeds in (("one.db", "1"), ("two.db", "2")):
-        assert cli(*EXPERIMENT, store, "--seeds", seeds).status == 0
-    assert cli(*EXPERIMENT, "two.db", "--seeds", "2").status == 0
-    sources = {name: (lab / name).read_bytes() for name in ("one.db", "two.db")}
-    assert cli("merge", "all.db", "one.db", "two.db") == (0, "all.db: 18 runs added, 9 were there already.\n", "")
-    assert {name: (lab / name).read_bytes() for name in sources} == sources
-    assert beside(lab / "all.db") == beside(lab / "one.db") == []
-    assert [row[0] for row in rows(lab / "all.db")] == [row[0] for row in rows(lab / "a.db")]
-    assert cli("status", "--store", "all.db").out == "tiny: 18 of 18 runs done\n"
-    before = rows(lab / "all.db")
-    assert cli("merge", "all.db", "two.db", "one.db").out == "all.db: 0 runs added, 27 were there already.\n"
-    assert rows(lab / "all.db") == before
-    assert cli("merge", "all.db", "all.db").out == "all.db: 0 runs added, 18 were there already.\n"
-
-
-def test_merged_seeds_are_reported_together(lab: Path, cli: Cli) -> None:
-    """One machine trained seeds 1 to 2, another seeds 3 to 4: the report has four."""
-    assert cli(*EXPERIMENT, "b.db", "--seeds", "3-4").status == 0
-    for destination, source in (("a.db", "b.db"), ("b.db", "a.db")):
-        shutil.copy(destination, "dest.db")
-        assert cli("merge", "dest.db", source).out == "dest.db: 18 runs added, 0 were there already.\n"
-        assert cli("status", "--store", "dest.db").out == "tiny: 36 of 36 runs done\n"
-    assert cli("merge", "new.db", "a.db", "b.db").status == 0
-    assert cli("status", "--store", "new.db").out == "tiny: 36 of 36 runs done\n"
-
-
-def test_conflicting_results_are_shown_and_refused(lab: Path, cli: Cli) -> None:
-    shutil.copy("a.db", "other.db")
-    alter(
-        lab / "other.db",
-        "UPDATE runs SET metrics = replace(metrics, '\"average_accuracy\": ', '\"average_accuracy\": 1') WHERE id = 4",
-    )
-    assert cli(*EXPERIMENT, "b.db", "--seeds", "3-3").status == 0
-    before = contents(lab)
-    for words in (["a.db", "b.db", "other.db"], ["new.db", "b.db", "a.db", "other.db"], ["other.db", "b.db", "a.db"]):
-        said = sentence(cli("merge", *words))
-        assert re.search(r"run \w{12} \((none|ewc), (task|domain|class), seed \d\) has two results: ", said)
-        assert ": its average_accuracy is " in said
-        shown = re.findall(r"([\d.]+) in '(\w+\.db)' \(20\d\d-", said)
-        assert sorted(name for _, name in shown) == ["a.db", "other.db"]
-        assert shown[0][0] != shown[1][0]
-        assert "nothing was merged" in said
-        assert contents(lab) == before
-        spare = "'a.db' or without 'other.db'" if words[0] == "new.db" else f"'{words[-1]}'"
-        assert said.endswith(f"; right would be to merge without {spare}.\n")
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ("matrix = json_set(matrix, '$[2][0]', 12.5)", "its accuracy on task 1 after task 3 is "),
-        ("initial = json_set(initial, '$[1]', 12.5)", "its accuracy on task 2 before any training is "),
-        (
-            "status = 'diverged', diverged_at = 2, matrix = json_set(matrix, '$[2]', json('[null, null, null]'))",
-            "its status is finished in 'a.db' ",
-        ),
-    ],
-)
-def test_a_conflict_names_what_differs(lab: Path, cli: Cli, change: str, named: str) -> None:
-    shutil.copy("a.db", "other.db")
-    alter(lab / "other.db", f"UPDATE runs SET {change} WHERE id = 4")
-    said = sentence(cli("merge", "a.db", "other.db"))
-    assert named in said
-    assert (" and 12.5000 in 'other.db' " if "12.5" in change else " and diverged in 'other.db' ") in said
-
-
-def test_results_that_differ_in_a_late_digit_are_told_apart(lab: Path, cli: Cli) -> None:
-    shutil.copy("a.db", "other.db")
-    for name, accuracy in (("a.db", "12.5"), ("other.db", "12.500000001")):
-        alter(lab / name, f"UPDATE runs SET matrix = json_set(matrix, '$[2][0]', {accuracy}) WHERE id = 4")
-    said = sentence(cli("merge", "a.db", "other.db"))
-    assert " is 12.5 in 'a.db' " in said
-    assert " and 12.500000001 in 'other.db' " in said
-
-
-def test_where_and_when_is_no_conflict(lab: Path, cli: Cli) -> None:
-    shutil.copy("a.db", "other.db")
-    alter(lab / "other.db", "UPDATE runs SET created = '2020-01-01T00:00:00+00:00', environment = '{}', timings = '{}'")
-    assert cli("merge", "a.db", "other.db").out == "a.db: 0 runs added, 18 were there already.\n"
-
-
 # status
 
 
@@ -320,11 +195,18 @@ def test_status_shows_what_a_live_process_trains(lab: Path, cli: Cli) -> None:
     with Command(lab, *EXPERIMENT, "b.db", hook=stuck_in_the_third) as command:
         command.wait_until(lambda: (lab / "stuck").exists())
         (name,) = locks(lab / "b.db")
-        said = {"cohort": "x ×2", "step": 9, "steps": 18, "task": 1, "tasks": 3, "machine": "m", "process": 7}
-        (lab / "b.db.checkpoints" / name).write_text(json.dumps(said))  # as if it had had the time to say so
         lines = cli("status", "--store", "b.db").out.splitlines()
         assert lines[0].startswith("tiny: 6 of 18 runs done, 12 left")
+        where = f"(process {command.process.pid} on {platform.node()})"
+        assert re.fullmatch(rf"running: split-tiny [^(]* ×\d {re.escape(where)}", lines[1])
+        progress = {"step": 9, "steps": 18, "task": 1, "tasks": 3, "accuracy": None}
+        said = {"process": 7, "machine": "m", "cohorts": {"a": {"title": "x ×2", "time": 1.0, "progress": progress}}}
+        (lab / "b.db.checkpoints" / name).write_text(json.dumps(said))  # as if it had had the time to say so
+        lines = cli("status", "--store", "b.db").out.splitlines()
         assert lines[1:] == ["running: x ×2, task 2 of 3, 50% (process 7 on m)"]
+        (lab / "b.db.checkpoints" / name).write_text("[" * 100_000)
+        lines = cli("status", "--store", "b.db").out.splitlines()
+        assert lines[1:] == ["running: a cohort whose progress note cannot be read (another process)"]
         command.kill()
     assert len(locks(lab / "b.db")) == 1, "the file outlives the lock"
     assert len(cli("status", "--store", "b.db").out.splitlines()) == 1
@@ -336,7 +218,7 @@ def test_status_shows_what_a_live_process_trains(lab: Path, cli: Cli) -> None:
 def test_a_process_leaves_word_of_its_cohort(lab: Path, cli: Cli) -> None:
     (lab / "tiny.toml").write_text(SPEC.replace("iters = 6", "iters = 5000"))
     with Command(lab, *EXPERIMENT, "b.db", "--only", "none,class") as command:
-        command.wait_until(lambda: "running" in cli("status", "--store", "b.db").out if locks(lab / "b.db") else False)
+        command.wait_until(lambda: ", task " in cli("status", "--store", "b.db").out if locks(lab / "b.db") else False)
         said = cli("status", "--store", "b.db").out.splitlines()[1]
         assert re.fullmatch(
             rf"running: split-tiny Class-IL none ×2, task \d of 3, \d+% \(process {command.process.pid} on .*\)", said
@@ -366,26 +248,34 @@ def test_a_report_in_every_format(lab: Path, cli: Cli, form: str) -> None:
 @pytest.mark.parametrize(
     ("file", "why"),
     [
-        ("a.db", "is the store itself; right would be another file."),
-        ("link.csv", "is the store itself; right would be another file."),
-        ("other.csv", "is a database, in spite of its name; right would be another file."),
-        ("tiny.toml", "is there already and seems to be of another kind; right would be a name that is not in use"),
-        ("tiny.npz", "is there already and seems to be of another kind; right would be a name that is not in use"),
+        ("a.db", "is the store itself; give another file."),
+        ("link.csv", "is the store itself; give another file."),
+        ("other.csv", "is there already, and no earlier output of this kind; give a name that is not in use."),
+        ("tiny.toml", "is there already, and no earlier output of this kind; give a name that is not in use."),
+        ("tiny.npz", "is there already, and no earlier output of this kind; give a name that is not in use."),
+        ("notes.csv", "is there already, and no earlier output of this kind; give a name that is not in use."),
     ],
 )
 def test_a_report_is_not_written_over_anything_else(lab: Path, cli: Cli, file: str, why: str) -> None:
     Path("link.csv").symlink_to("a.db")
     shutil.copy("a.db", "other.csv")
+    Path("notes.csv").write_text("experiment,mine\n")
     before = contents(lab)
     words = ["report", "--store", "a.db", "--format", "csv", "--figures", "drawn", "-o"]
     assert sentence(cli(*words, file)).startswith(f"threefold: file '{file}' {why}")
     assert contents(lab) == before
 
 
-@pytest.mark.parametrize("name", ["made.csv", "made.txt", "/dev/null"])
-def test_an_earlier_report_is_replaced(lab: Path, cli: Cli, name: str) -> None:
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "csv", "html"])
+@pytest.mark.parametrize("name", ["made", "/dev/null"])
+def test_an_earlier_report_is_replaced_whatever_its_name(lab: Path, cli: Cli, form: str, name: str) -> None:
     for _ in range(2):
-        assert cli("report", "--store", "a.db", "--format", "csv", "-o", name) == (0, "", "")
+        assert cli("report", "--store", "a.db", "--format", form, "-o", name) == (0, "", "")
+    if name == "made":
+        other = "csv" if form != "csv" else "latex"
+        assert "no earlier output of this kind" in sentence(
+            cli("report", "--store", "a.db", "--format", other, "-o", name)
+        )
 
 
 def test_figures(lab: Path, cli: Cli) -> None:
@@ -395,6 +285,15 @@ def test_figures(lab: Path, cli: Cli) -> None:
     assert {path.suffix for path in files} == {".svg", ".pdf", ".png"}
     assert all(path.stat().st_size > 500 for path in files)
     assert sorted(files) == sorted((lab / "drawn").iterdir())
+    assert cli("report", "--store", "a.db", "--figures", "drawn") == ended
+    for path in files[:3]:
+        path.write_text("<svg>mine</svg>")
+        before = contents(lab)
+        assert f"file '{path.relative_to(lab)}' is there already" in sentence(
+            cli("report", "--store", "a.db", "--figures", "drawn")
+        )
+        assert contents(lab) == before
+        path.unlink()
 
 
 def test_what_run_trained_is_one_section_for_each_protocol(lab: Path, cli: Cli) -> None:

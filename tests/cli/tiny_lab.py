@@ -45,6 +45,12 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
+def said_besides_waiting(ended: Ended) -> str:
+    """What a process said on stderr; that it waits for a partner it says once, or not if it need not wait."""
+    waiting = r"threefold: waiting for process \d+ on \S+, which trains split-tiny [^\n]* ×\d+( and \d+ more)?\.\n"
+    return re.sub(waiting, "", ended.err, count=1)
+
+
 def leftovers(store: Path) -> list[str]:
     """The names of what lies beside a store for cohorts that are not done."""
     return [path.name for path in Path(f"{store}.checkpoints").glob("*")]

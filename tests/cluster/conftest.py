@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def started(tmp_path_factory: pytest.TempPathFactory, token: Path, trouble: Path
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv(TROUBLE, str(trouble))
         patch.setenv("THREEFOLD_DATA", str(tmp_path_factory.mktemp("data")))
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # a method of one's own must be there on every node
+        here = str(Path(__file__).parent)  # a method of one's own must be there on every node
+        patch.setenv("PYTHONPATH", here, prepend=os.pathsep)
         nodes = Nodes()
         with connected(nodes.address, "cpu"):  # all tests are one job of Ray's, so that workers start once
             yield nodes

@@ -47,7 +47,7 @@ def test_without_ray_the_extra_is_named(said: Callable[..., str], monkeypatch: p
 
 
 def test_a_share_needs_a_cluster(said: Callable[..., str]) -> None:
-    assert "per-cohort is 0.5, but there is no cluster; right would be" in said("--per-cohort", "0.5")
+    assert "per-cohort is 0.5, but there is no cluster; use --cluster auto" in said("--per-cohort", "0.5")
 
 
 def test_an_address_where_nobody_listens(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """Datasets of the user's own, from arrays and from .npz files: what is taken, and every way to be wrong."""
 
+import os
 import pickle
+import resource
 import zipfile
 
 import numpy as np
@@ -287,3 +289,35 @@ def test_a_path_that_is_no_npz(tmp_path):
         ThreefoldError, match=r"data file '.*own\.csv' does not end in \.npz; give an \.npz file or one of"
     ):
         load(tmp_path / "own.csv")
+
+
+def test_data_that_do_not_fit_into_memory_are_refused_unread(tmp_path, monkeypatch):
+    """A zip bomb: a few kilobytes that unpack to gigabytes."""
+    file = tmp_path / "bomb.npz"
+    np.savez_compressed(file, **sound(train_x=np.zeros((250_000, 100), np.float32)))
+    assert file.stat().st_size < 200_000
+    monkeypatch.setattr("threefold.data.npz.memory_limit", lambda: 224_000_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ThreefoldError, match=r"needs 225 MB of memory, and 224 MB are free; give a smaller file"):
+        load(file)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes
+
+
+def test_a_file_that_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.npz")
+    (tmp_path / "zero.npz").symlink_to("/dev/zero")
+    for name in ("pipe.npz", "zero.npz"):
+        with pytest.raises(ThreefoldError, match=r"is not a file; give an \.npz file"):
+            load(tmp_path / name)
+
+
+def test_a_user_who_is_not_known_is_told():
+    with pytest.raises(ThreefoldError, match=r"'~nosuch/x\.npz' begins with a user's folder that is not known"):
+        load("~nosuch/x.npz")
+
+
+def test_the_name_of_a_file_is_shown_without_what_a_terminal_would_obey(tmp_path):
+    name = "\x1b]0;owned\x07\udcff.npz"
+    np.savez(tmp_path / "own.npz", **sound())
+    (tmp_path / "own.npz").rename(tmp_path / name)
+    assert load(tmp_path / name).name == "\ufffd]0;owned\ufffd?"

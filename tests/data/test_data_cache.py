@@ -124,6 +124,15 @@ def test_sound_files_of_another_dataset_are_left_alone(tiny, tmp_path, mirror):
     assert not list(tmp_path.rglob("*.damaged"))
 
 
+def test_a_pipe_among_the_files_is_not_waited_for(tiny, tmp_path, mirror):
+    fill(tmp_path / "tiny")
+    (tmp_path / "tiny" / IMAGES).unlink()
+    os.mkfifo(tmp_path / "tiny" / IMAGES)
+    assert data.check("tiny")[0].state == "damaged: cannot be read (it is a pipe or device, not a file)"
+    assert data.load("tiny").shape == (6, 6)
+    assert (tmp_path / "tiny" / f"{IMAGES}.damaged").is_fifo()
+
+
 def test_check_says_what_is_there_and_changes_nothing(tiny, tmp_path, mirror):
     folder = tmp_path / "tiny"
     assert data.check("tiny") == [(folder / name, "missing") for name in CONTENTS]
@@ -134,7 +143,7 @@ def test_check_says_what_is_there_and_changes_nothing(tiny, tmp_path, mirror):
     before = sorted(os.listdir(folder))
     assert data.check("tiny")[:3] == [
         (folder / IMAGES, "damaged: has 5 bytes, not 1456"),
-        (folder / f"{IMAGES}.gz", "damaged: cannot be read (Is a directory)"),
+        (folder / f"{IMAGES}.gz", "damaged: cannot be read (it is a folder)"),
         (folder / "train-labels-idx1-ubyte", "good"),
     ]
     assert sorted(os.listdir(folder)) == before

@@ -1,11 +1,14 @@
 """The mirrors, against a server that is slow, lies, breaks off or says nothing."""
 
 import time
+from email.message import Message
+from urllib.request import Request
 
 import pytest
 from tiny_mirror import CONTENTS, HASTY, entry
 
-from threefold.data.download import Patience
+from threefold.data.catalog import CATALOG
+from threefold.data.download import Patience, SourceFailed, StayEncrypted
 from threefold.data.sources import obtain
 from threefold.errors import ThreefoldError
 
@@ -86,3 +89,21 @@ def test_a_complete_folder_asks_nobody(mirror, tmp_path):
     mirror.asked.clear()
     obtain(entry(mirror.url("good")), root=tmp_path)
     assert mirror.asked == []
+
+
+def test_no_mirror_is_without_encryption():
+    assert [url for known in CATALOG.values() for url in known.mirrors if not url.startswith("https://")] == []
+
+
+def test_nobody_leads_us_from_encryption_to_an_open_address():
+    asked, rest = Request("https://example.org/a.gz"), (None, 302, "Found", Message())
+    assert StayEncrypted().redirect_request(asked, *rest, "https://example.com/a.gz").host == "example.com"
+    for other in ("http://example.com/a.gz", "ftp://example.com/a.gz"):
+        with pytest.raises(SourceFailed, match=f"leads to {other}, which is not encrypted"):
+            StayEncrypted().redirect_request(asked, *rest, other)
+
+
+def test_a_mirror_that_leads_elsewhere_is_followed(mirror, tmp_path):
+    obtain(entry(mirror.url("moved")), root=tmp_path, patience=HASTY)
+    assert stored(tmp_path) == CONTENTS
+    assert [path.split("/")[1] for path in mirror.asked] == ["moved", "good"] * 4

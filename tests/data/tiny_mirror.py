@@ -128,6 +128,12 @@ def absent(handler, mirror, body):
     handler.head(0, 404)
 
 
+def moved(handler, mirror, body):
+    handler.send_response(302)
+    handler.send_header("Location", handler.path.replace("/moved/", "/good/"))
+    handler.end_headers()
+
+
 def endless(handler, mirror, body):
     write = handler.head(None)
     while not mirror.closing.is_set():
@@ -182,6 +188,7 @@ MANNERS = {
         wrong,
         page,
         absent,
+        moved,
         endless,
         silent,
         trickle,

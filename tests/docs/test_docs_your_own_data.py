@@ -151,9 +151,11 @@ FILES = {
     "it is not there": "absent.npz",
     "it is a folder": "folder.npz",
     "its name ends otherwise": "shapes.npy",
+    "it is in the folder of somebody unknown": "~nosuch/x.npz",
     "it may not be read": "private.npz",
     "it is something else": "text.npz",
     "an array is missing": "three.npz",
+    "it does not fit into memory": "large.npz",
     "an array of objects": "objects.npz",
     "an array is damaged": "damaged.npz",
 }
@@ -163,6 +165,8 @@ TASKS: dict[str, Callable[[Dataset], Any]] = {
     "one class a task, in `task`": lambda data: threefold.run(Split(data, 6), scenario="task", store=None),
     "a batch larger than a task": lambda data: threefold.run(Split(data, 3), scenario="task", store=None, batch=500),
     "data of one class": lambda data: Split(one_class(data), 1),
+    "a validation share that takes a whole class": lambda data: data.validation(0.999),
+    "a validation share that is none": lambda data: data.validation(1.0),
 }
 
 
@@ -189,12 +193,14 @@ def wrong_files(
     Path("damaged.npz").write_bytes(whole)
     real = zipfile.is_zipfile
 
-    def guarded(path: Any) -> bool:
-        if Path(path).name == "private.npz":  # the tests may run as a user who may read everything
+    def guarded(file: Any) -> bool:
+        if Path(file.name).name == "private.npz":  # the tests may run as a user who may read everything
             raise PermissionError(13, "Permission denied")
-        return real(path)
+        return real(file)
 
     monkeypatch.setattr(zipfile, "is_zipfile", guarded)
+    np.savez_compressed("large.npz", **shapes | {"train_x": np.zeros((250_000, 100), np.float32)})
+    monkeypatch.setattr(npz, "memory_limit", lambda: 2 * 10**8)
     return
 
 

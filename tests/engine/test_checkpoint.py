@@ -6,36 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from checkpoint_lab import CPU, RUN, SEEDS, Interrupted, Leash, interrupted, resumed, same, until
 from tiny_cohorts import cohort, furthest, watched
 
-from threefold.engine import Checkpoint, checkpoint
+from threefold.engine import Checkpoint
 from threefold.errors import ThreefoldError
-from threefold.methods import Method, Part
-
-SEEDS = [3, 1, 2]
-RUN = {"lr": [1e-2, 3e-3, 1e-2], "iters": 12}
-CPU = torch.device("cpu")
-
-
-class Interrupted(Exception):
-    pass
-
-
-def until(task, step=None):
-    """A report that stops the run in this task."""
-
-    def report(progress):
-        if progress.task == task and (step is None or progress.step == step):
-            raise Interrupted
-
-    return report
-
-
-def same(one, other):
-    assert torch.equal(one.outcome.initial, other.outcome.initial)
-    assert torch.equal(one.outcome.matrix, other.outcome.matrix)
-    assert one.outcome.diverged_at == other.outcome.diverged_at
-    assert furthest(one.weights[-1], other.weights[-1]) == 0
+from threefold.methods import Method
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +22,6 @@ def undisturbed():
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "folder" / "cohort.pt"
-
-
-def interrupted(path, task=2, **also):
-    with pytest.raises(Interrupted):
-        cohort("split", "class", SEEDS, checkpoint=path, report=until(task), **(RUN | also))
-
-
-def resumed(path, **also):
-    return watched("split", "class", SEEDS, checkpoint=path, **(RUN | also))
 
 
 # going on
@@ -90,28 +57,6 @@ def test_offline_resumes_too(path, kind, scenario):
     same(watched(kind, scenario, SEEDS, checkpoint=path, **run), watched(kind, scenario, SEEDS, **run))
 
 
-class Leash(Part):
-    """For this test: a path that is observed, an anchor that is consolidated, a penalty made of both."""
-
-    name = "leash"
-
-    def begin(self, setting, seed, params):
-        return {
-            "path": {name: torch.zeros_like(p) for name, p in params.items()},
-            "anchor": {name: p.clone() for name, p in params.items()},
-        }
-
-    def observe(self, memory, before, after, grads):
-        for name, path in memory["path"].items():
-            path.sub_(grads[name] * (after[name] - before[name]))
-
-    def penalty(self, params, memory):
-        return sum((memory["path"][n].abs() * (p - memory["anchor"][n]) ** 2).sum() for n, p in params.items())
-
-    def consolidate(self, stack, memory, task):
-        return memory | {"anchor": {name: p.clone() for name, p in stack.params["classifier"].items()}}
-
-
 def test_what_a_method_remembers_is_kept(path):
     run = {"method": Method(Leash())}
     interrupted(path, 2, **run)
@@ -127,84 +72,6 @@ def test_a_checkpoint_file_is_whole_and_alone(path):
     Checkpoint(path).discard()  # no complaint about what is gone
     assert not path.parent.exists()  # nor the folder, once it is empty
     assert Checkpoint(path).load(CPU) is None
-
-
-# damage
-
-
-def flipped(content, path):
-    """One bit of one weight, in the middle of the tensor's bytes in the file."""
-    weights = Checkpoint(path).load(CPU)["company"]["trained"][0]["params"]["classifier"][
-        "features.layers.0.weighted.weight"
-    ]
-    where = content.index(weights.numpy().tobytes()) + weights.numel() * 2
-    return content[:where] + bytes([content[where] ^ 0x40]) + content[where + 1 :]
-
-
-class Evil:
-    def __reduce__(self):
-        return (Path.touch, (Path("evil-was-here"),))
-
-
-DAMAGE = {
-    "empty": lambda content, path: b"",
-    "cut in half": lambda content, path: content[: len(content) // 2],
-    "last byte missing": lambda content, path: content[:-1],
-    "garbage": lambda content, path: bytes(range(256)) * 20,
-    "garbage of the same length": lambda content, path: b"\n" * len(content),
-    "a hole of zeros": lambda content, path: (
-        content[: len(content) // 3] + bytes(200) + content[len(content) // 3 + 200 :]
-    ),
-    "one bit flipped": flipped,
-}
-
-
-def set_aside(path, undisturbed):
-    """The damaged file is set aside, and a run begins anew and ends as it should."""
-    damaged = path.read_bytes()
-    tasks = []
-    again = resumed(path, report=lambda progress: tasks.append(progress.task))
-    assert set(tasks) == {0, 1, 2}
-    same(again, undisturbed)
-    assert path.with_suffix(".damaged").read_bytes() == damaged
-
-
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_checkpoint_is_set_aside_and_never_used(path, undisturbed, damage):
-    interrupted(path)
-    path.write_bytes(damage(path.read_bytes(), path))
-    set_aside(path, undisturbed)
-
-
-@pytest.mark.parametrize("content", [{"stack": {}}, [1, 2]], ids=["no format", "a list"])
-def test_a_file_that_is_no_checkpoint_is_set_aside(path, undisturbed, content):
-    path.parent.mkdir()
-    torch.save(content, path)
-    set_aside(path, undisturbed)
-
-
-def test_a_checkpoint_of_another_format_is_set_aside(path, undisturbed, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "FORMAT", -1)
-        interrupted(path)
-    set_aside(path, undisturbed)
-
-
-def test_a_checkpoint_never_runs_code(path, undisturbed, monkeypatch):
-    Checkpoint(path).save({"stack": Evil()})
-    monkeypatch.chdir(path.parent)
-    set_aside(path, undisturbed)
-    assert not Path("evil-was-here").exists()
-
-
-def test_where_a_damaged_file_went_is_said(path):
-    path.parent.mkdir()
-    path.write_bytes(b"garbage")
-    subject = Checkpoint(path)
-    assert subject.load(CPU) is None
-    assert subject.set_aside == path.with_suffix(".damaged")
-    assert subject.set_aside.read_bytes() == b"garbage"
-    assert not path.exists()
 
 
 # no place to write

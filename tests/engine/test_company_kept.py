@@ -82,8 +82,8 @@ def test_what_was_loaded_is_let_go(tmp_path):
     crews, held = COMPANIES["a lent generator"], []
 
     class Watched(Checkpoint):
-        def load(self, device):
-            state = super().load(device)
+        def load(self, *given):
+            state = super().load(*given)
             if state:
                 optimizers = [each["optimizer"] for each in state["company"]["trained"]]
                 held.extend(weakref.ref(leaf) for leaf in tree_leaves(optimizers))

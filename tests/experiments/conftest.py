@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from begun_lab import train
+from in_progress_lab import train
 
 from threefold.experiments import Result
 

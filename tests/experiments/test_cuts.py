@@ -1,4 +1,4 @@
-"""Cohorts are halved where accelerators would stand idle, the largest first, and found again as they were cut."""
+"""Cohorts are halved where accelerators would stand idle, the largest first; what was begun stays as it was cut."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from cohort_lab import memory_for
 
 from threefold import Dataset, Split
 from threefold.experiments import Cell, Cohort, Run, Settings
-from threefold.experiments.cohort import as_begun, cut, left_of, plan
+from threefold.experiments.cohort import as_begun, cut
 from threefold.methods import parse
 from threefold.scenarios import SCENARIOS
 
@@ -48,44 +48,34 @@ def test_a_run_is_not_cut_nor_a_cohort_that_was_begun(split: Split) -> None:
     assert seeds(cut([begun, cohort(split, 2, iters=99)], 4, {begun.name})) == [[1], [2], [1, 2, 3, 4]]
 
 
-def test_what_is_left_is_cut_as_it_was_begun(split: Split) -> None:
-    whole = cohort(split, 8)
-    keys = [run.key for run in whole.runs]
-    first, second = whole.halves()
-    quarter = second.halves()[1]
-    assert left_of(whole, set(), set()) == [whole]
-    assert left_of(whole, set(), {whole.name}) == [whole]
-    assert left_of(whole, set(keys), {whole.name}) == []
-    assert left_of(whole, set(), {quarter.name}) == [first, *second.halves()]
-    assert left_of(whole, set(keys[:4]), {quarter.name}) == second.halves()
-    assert left_of(whole, set(keys[:2]), set()) == [Cohort(whole.runs[2:])]
-    later = Cohort(whole.runs[2:])  # begun when two were done already
-    assert left_of(whole, set(keys[:2]), {later.name}) == [later]
-    assert left_of(whole, set(keys[:2]), {later.halves()[0].name}) == later.halves()
+PLENTY = 1 << 40
 
 
-def test_what_was_begun_stays_together_and_the_rest_is_planned_anew(split: Split) -> None:
+def test_what_was_begun_stays_together_and_the_rest_is_planned(split: Split) -> None:
     whole = cohort(split, 8)
 
     def of(*wanted: int) -> Cohort:
         return Cohort(tuple(whole.runs[seed - 1] for seed in wanted))
 
-    def cut_as(*begun: Cohort) -> list[list[int]]:
-        return seeds(as_begun([of(1, 2, 3, 4), of(5, 6, 7, 8)], begun, whole.runs, lambda device: 1 << 40))
+    def cut_as(*begun: Cohort, done: tuple[int, ...] = ()) -> list[list[int]]:
+        return seeds(as_begun(whole.runs, begun, {run.key for run in of(*done).runs}, lambda device: PLENTY))
 
-    unchanged = [[1, 2, 3, 4], [5, 6, 7, 8]]
-    assert cut_as() == cut_as(of(5, 6, 7, 8)) == cut_as(of(1, 2, 3, 4), of(4, 5)) == unchanged
+    assert cut_as() == cut_as(whole) == [[1, 2, 3, 4, 5, 6, 7, 8]]
     assert cut_as(of(7, 2)) == [[7, 2], [1, 3, 4, 5, 6, 8]], "in the order it had"
     assert cut_as(of(4, 5, 6), of(6, 7), of(7, 8)) == [[7, 8], [4, 5, 6], [1, 2, 3]], "the first goes on"
-    assert cut_as(whole) == [[1, 2, 3, 4, 5, 6, 7, 8]]
-    halves = [of(1, 2), of(3, 4), of(5, 6), of(7, 8)]  # of what did not fit
-    found = as_begun(halves, [of(7)], whole.runs, lambda device: 1 << 40, anew=False)
-    assert seeds(found) == [[7], [8], [1, 2], [3, 4], [5, 6]], "what has nothing in common stays as it is"
+    assert cut_as(of(1, 2, 3), done=(3, 8)) == [[1, 2, 3], [4, 5, 6, 7]], "though one of its runs is done"
+    assert cut_as(of(1, 2), done=(1, 2)) == [[3, 4, 5, 6, 7, 8]], "unless all are"
+
+
+def test_what_was_begun_of_other_runs_too_is_not_gone_on_with(split: Split) -> None:
+    whole = cohort(split, 4)
+    assert seeds(as_begun(whole.runs[:3], [whole], set(), lambda device: PLENTY)) == [[1, 2, 3]]
+    assert seeds(as_begun(whole.runs[:3], [whole], {whole.keys[3]}, lambda device: PLENTY)) == [[1, 2, 3, 4]]
 
 
 def test_what_can_no_longer_fit_begins_anew(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = cohort(split, 8)
     memory_for(monkeypatch, whole.cell, 6.5)  # in a share of it; in all of it there is room for eight
-    assert seeds(as_begun(plan(whole.runs), [whole], whole.runs)) == [[1, 2, 3, 4, 5, 6, 7, 8]]
+    assert seeds(as_begun(whole.runs, [whole], set())) == [[1, 2, 3, 4, 5, 6, 7, 8]]
     memory_for(monkeypatch, whole.cell, 4.5)
-    assert seeds(as_begun(plan(whole.runs), [whole], whole.runs)) == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert seeds(as_begun(whole.runs, [whole], set())) == [[1, 2, 3, 4], [5, 6, 7, 8]]

@@ -1,6 +1,7 @@
 """Cells that have something in common are one cohort of several stacks: which, and how they are cut."""
 
 from collections import Counter
+from collections.abc import Sequence
 from importlib import import_module
 
 import pytest
@@ -18,7 +19,7 @@ from joint_lab import GENERATIVE, PLENTY, SPLIT, STORED, planned, runs
 
 from threefold import Permuted
 from threefold.experiments import Cell, Run
-from threefold.experiments.cohort import Cohort, capacity, left_of, plan
+from threefold.experiments.cohort import Cohort, as_begun, capacity, plan
 
 # which cells are joined
 
@@ -156,13 +157,22 @@ def test_what_a_half_began_is_found() -> None:
     (whole,) = planned(runs(GENERATIVE))
     first, second = whole.halves()
     last = second.halves()[1].halves()[1]
-    assert left_of(whole, set(), {whole.name}) == [whole]
-    assert left_of(whole, set(), {second.name}) == [first, second]
-    assert left_of(whole, set(), {last.name}) == [first, second.halves()[0], *second.halves()[1].halves()]
-    done = {run.key for run in first.runs}
-    assert left_of(whole, done, {second.name}) == [second]
-    assert left_of(whole, done, {last.name}) == [second.halves()[0], *second.halves()[1].halves()]
-    assert left_of(whole, {run.key for run in whole.runs[:3]}, set()) == [Cohort(whole.runs[3:])]
+
+    def cut_as(*begun: Cohort, done: Sequence[Run] = ()) -> set[Cohort]:
+        return set(as_begun(whole.runs, begun, {run.key for run in done}, lambda device: PLENTY))
+
+    assert cut_as() == cut_as(whole) == {whole}
+    assert cut_as(second) == {first, second}
+    assert cut_as(last) == {last, whole.without(last.keys)}
+    assert cut_as(second, done=first.runs) == {second}
+    assert cut_as(last, done=first.runs) == {last, second.without(last.keys)}
+    assert cut_as(done=whole.runs[:3]) == {Cohort(whole.runs[3:])}
+
+
+def pieces_of(cohort: Cohort) -> list[Cohort]:
+    """Itself, its halves, their halves, and so on: all that memory may cut it into."""
+    halves = cohort.halves() if len(cohort.runs) > 1 else []
+    return [cohort, *(piece for half in halves for piece in pieces_of(half))]
 
 
 MIXED = [
@@ -206,7 +216,7 @@ def test_every_run_is_in_one_cohort_whatever_the_mixture(wanted: list[Run], netw
         assert len({run.cell.scenario for run in cohort.crews[0]}) == 1
         size = sum(len(crew) / capacity(crew[0].cell, memory) for crew in cohort.crews)
         assert len(cohort.crews) == 1 or size < 1 + 1e-9
-        pieces = list(cohort.pieces())
+        pieces = pieces_of(cohort)
         assert Counter(piece.runs[0] for piece in pieces if len(piece.runs) == 1) == Counter(cohort.runs)
         assert all(set(piece.runs) <= set(cohort.runs) for piece in pieces)
         assert len({piece.name for piece in pieces}) == len(pieces) == 2 * len(cohort.runs) - 1

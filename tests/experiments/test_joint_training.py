@@ -23,8 +23,8 @@ from threefold.cli.progress import Bars
 from threefold.engine import Progress
 from threefold.engine.lockstep import Lockstep
 from threefold.experiments import Cell, Result, Stopped, run_cells
-from threefold.experiments.claim import running as in_training
 from threefold.experiments.cohort import Cohort, described
+from threefold.experiments.lock import Note, progress_notes
 from threefold.experiments.status import seconds
 
 
@@ -159,7 +159,7 @@ def test_two_at_once_on_one_store_train_nothing_twice(
         alone(wanted)
     stacks.clear()
     Store(tmp_path / "a.db").close()
-    monkeypatch.setattr(import_module("threefold.experiments.campaign"), "WAIT", 0.01)
+    monkeypatch.setattr(import_module("threefold.experiments.scheduler"), "WAIT", 0.01)
     begun, execute = threading.Barrier(2), running.execute
 
     def both_have_one(*given: Any) -> Any:
@@ -189,11 +189,11 @@ def test_a_joint_cohort_is_named_by_its_first_cell(tmp_path: Path) -> None:
     line = bars.bars.tasks[1]
     assert line.description == "Task-IL dgr and 5 more ×18"
     assert re.fullmatch(r"task 2/2( · \d+ steps/s)?", line.fields["note"]), "no average of six cells"
-    words: list[dict[str, Any]] = []
+    notes: list[Note] = []
 
     class Listening(Steps):
         def progress(self, progress: Progress, cohort: Cohort) -> None:
-            words.extend(in_training(Path(f"{tmp_path}/a.db.checkpoints")))
+            notes.extend(progress_notes(Path(f"{tmp_path}/a.db.checkpoints")))
 
     run_cells(GENERATIVE[:2], (1,), tmp_path / "a.db", Listening())
-    assert {word["cohort"] for word in words if word} == {"split-small Task-IL dgr and 1 more ×2"}
+    assert {note.title for note in notes} == {"split-small Task-IL dgr and 1 more ×2"}

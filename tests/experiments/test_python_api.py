@@ -16,7 +16,7 @@ from threefold.experiments.cell import written
 from threefold.methods import EWC, METHODS, Method, hyper, parse
 from threefold.methods.part import Setting
 from threefold.methods.registry import Entry
-from threefold.results import Record, measure, run_key
+from threefold.results import Record, run_key
 from threefold.scenarios import SCENARIOS
 
 QUICK = {"iters": 6, "hidden": 8, "batch": 16, "device": "cpu"}
@@ -125,7 +125,13 @@ def test_settings_not_given_are_the_papers(split: Split) -> None:
         ({"lr": math.nan}, ["lr is 'nan'", "above 0"]),
         ({"lr": -1}, ["lr is '-1'", "above 0"]),
         ({"hidden": 0}, ["hidden is '0'", "at least 1"]),
-        ({"batch": 81}, ["batch is 81", "80 training samples", "80 at most"]),
+        ({"batch": 81}, ["batch must be at most 80, got 81", "80 training samples"]),
+        ({"hidden": 5 * 10**9}, ["hidden must be at most", "got 5000000000", "400 EB", "are free"]),
+        ({"batch": 10**12}, ["batch must be at most", "got 1000000000000", "are free"]),
+        ({"hidden": 10**400}, ["hidden must be at most 1000000000000, got one of about 398 digits"]),
+        ({"iters": 10**13}, ["iters must be at most 1000000000000, got 10000000000000"]),
+        ({"method": "er:budget=10000000000000000000"}, ["budget of er must be at most 1000000000000, got 1000"]),
+        ({"seeds": range(10**12)}, ["seeds is 'range(0, 1000000000000)'", "10000 at most"]),
         ({"device": "gpu"}, ["device 'gpu'", "'cpu'"]),
         ({"device": None}, ["device 'None'", "auto, cpu, cuda"]),
         ({"precision": "fp16"}, ["precision 'fp16'", "fp32, tf32"]),
@@ -157,14 +163,13 @@ def test_methods_are_written_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -
     assert written(Method(EWC(fisher_samples=None))) == "ewc", "as if it had not been given"
 
 
-def a_record(spec: Any, initial: Any, matrix: Any, metrics: Any) -> Record:
+def a_record(spec: Any, initial: Any, matrix: Any) -> Record:
     return Record(
         key=run_key(spec),
         spec=spec,
         status="finished",
         initial=initial,
         matrix=matrix,
-        metrics=metrics,
         timings={},
         environment={},
     )
@@ -180,7 +185,7 @@ def test_metrics_are_those_of_a_matrix_worked_out_by_hand(split: Split) -> None:
     records = []
     for seed, (matrix, initial) in by_hand.items():
         spec = cell.run_spec(seed)
-        records.append(a_record(spec, initial, matrix, measure(initial, matrix)))
+        records.append(a_record(spec, initial, matrix))
     metrics = Result(cell, records).to_json()["metrics"]
     expected = {
         "average_accuracy": [(50 + 70 + 100) / 3, 100],
@@ -206,8 +211,7 @@ def test_full_length_runs_are_judged_and_others_are_not() -> None:
         for seed, accuracy in enumerate(accuracies, start=1):
             spec = cell.run_spec(seed)
             matrix = [[accuracy] * 5] * 5
-            metrics = {"average_accuracy": accuracy}
-            records.append(a_record(spec, [0.0] * 5, matrix, metrics))
+            records.append(a_record(spec, [0.0] * 5, matrix))
         document = Result(cell, records).to_json()
         assert document["published"] == (None if settings else {"mean": 19.9, "sem": 0.02, "n": 20})
         return document["verdict"]

@@ -1,6 +1,7 @@
 """How seeds are written."""
 
 from contextlib import suppress
+from itertools import count
 
 import numpy as np
 import pytest
@@ -52,8 +53,8 @@ def test_a_range_comes_back(first: int, more: int) -> None:
 
 
 @given(st.integers(1, 500))
-def test_a_count_starts_at_one(count: int) -> None:
-    assert parse_seeds(str(count)) == parse_seeds(count) == parse_seeds(f"1-{count}")
+def test_a_count_starts_at_one(number: int) -> None:
+    assert parse_seeds(str(number)) == parse_seeds(number) == parse_seeds(f"1-{number}")
 
 
 @given(st.lists(st.tuples(numbers, st.integers(0, 20)), min_size=1))
@@ -95,15 +96,17 @@ def test_any_other_text_is_an_error_and_nothing_worse(text: str) -> None:
         (1.5, "whole numbers"),
         (None, "whole numbers"),
         ("7-3", "backwards"),
-        ("1,,2", "right would be"),
-        ("1-2-3", "right would be"),
-        ("1.5", "right would be"),
-        ("٣", "right would be"),
+        ("1,,2", "use a count such as 20"),
+        ("1-2-3", "use a count such as 20"),
+        ("1.5", "use a count such as 20"),
+        ("٣", "use a count such as 20"),
         (str(MOST + 1), "at most"),
         (f"1-{MOST + 1}", "at most"),
         (f"0,1-{MOST}", "at most"),
         (10**15, "at most"),
-        ("9" * 5000, "right would be"),
+        (range(10**12), "at most"),
+        (count(), "at most"),
+        ("9" * 5000, "use a count such as 20"),
     ],
     ids=lambda value: str(value)[:20],
 )

@@ -1,5 +1,6 @@
 """An experiment's file: what is wrong with it is told at once."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def test_five_mistakes_are_named_at_once_each_with_its_place() -> None:
     assert "has 5 mistakes: " in sentence
     for mistake in (
         "protocol 'spilt-mnist' is not known; did you mean 'split-mnist'?",
-        "seeds is '7-3', whose range runs backwards; right would be a count",
+        "seeds is '7-3', which has a range that runs backwards; use a count",
         "scenarios[1]: scenario 'clas' is not known; did you mean 'class'?",
         "training.iters is 0; right would be 1 or more",
         "methods[0]: hyperparameter of ewc 'strenght' is not known; did you mean 'strength'?",
@@ -94,7 +95,7 @@ def test_places_in_several_parts_are_told_apart() -> None:
         ),
         ("protocol = 'splt'\nmethods = [{ method = 'none' }]", "protocol 'splt' is not known; did you mean 'split'?"),
         ("protocol = 'split'\nmethods = [{ method = 'erc' }]", "method 'erc' is not known; did you mean 'er'?"),
-        (f"seeds = '1-x'\n{NONE}", "has a mistake: seeds is '1-x'; right would be a count"),
+        (f"seeds = '1-x'\n{NONE}", "has a mistake: seeds is '1-x', which is none of the forms there are; use a count"),
         (f"seeds = [1, 1]\n{NONE}", "seeds is '[1, 1]', which names 1 twice;"),
         (f"seeds = [1, 2.5]\n{NONE}", "seeds is '[1, 2.5]', which holds something else than whole numbers;"),
         (f"seeds = []\n{NONE}", "seeds is '[]', which names no seed;"),
@@ -135,11 +136,33 @@ def test_a_mistake_is_named(text: str, named: str) -> None:
 
 
 def test_a_file_that_cannot_be_read() -> None:
-    for name, why in (("absent.toml", "No such file"), (".", "Is a directory")):
-        with pytest.raises(
-            ThreefoldError, match=rf"experiment '{name}' cannot be read .*{why}.*; right would be a TOML file\."
-        ):
+    for name, why in (("absent.toml", "No such file"), (".", "it is a folder")):
+        with pytest.raises(ThreefoldError, match=rf"experiment '{name}' cannot be read .*{why}.*; give a TOML file\."):
             load_experiment(name)
     Path("latin.toml").write_bytes(b"title = '\xff'")
     with pytest.raises(ThreefoldError, match=r"experiment 'latin\.toml' cannot be read"):
         load_experiment("latin.toml")
+
+
+TOO_MUCH = {
+    "a pipe": (None, "it is a pipe or device, not a file"),
+    "a device": (Path("/dev/zero"), "it is a pipe or device, not a file"),
+    "too long": (b"#" * (1 << 20) + b"#", "it has more than 1.0 MB"),
+    "deep": (b"a = " + b"[" * 100_000, "it is nested more than 32 levels deep"),
+    "a deep name": (b"a." * 100_000 + b"a = 1", "it is nested more than 32 levels deep"),
+    "digits": (b"seeds = " + b"9" * 5000, "it has a number of more than 40 digits"),
+}
+
+
+@pytest.mark.parametrize(("content", "why"), TOO_MUCH.values(), ids=TOO_MUCH)
+def test_a_file_beyond_all_limits_is_told_at_once(tmp_path: Path, content: bytes | Path | None, why: str) -> None:
+    path = tmp_path / "mine.toml"
+    if content is None:
+        os.mkfifo(path)
+    elif isinstance(content, Path):
+        path.symlink_to(content)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ThreefoldError) as caught:
+        load_experiment(path)
+    assert str(caught.value) == f"experiment '{path}' cannot be read ({why}); give a TOML file."

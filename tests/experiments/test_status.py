@@ -10,7 +10,6 @@ from cohort_lab import small_mnist
 
 from threefold.cli.brief import shortened
 from threefold.experiments.ask import Asked, Options, ask, sections
-from threefold.experiments.failure import Failure, failures, forget_failures
 from threefold.experiments.run import run_cells
 from threefold.experiments.spec import Experiment, paper_experiment
 from threefold.experiments.status import seconds, status_of, time_left
@@ -57,18 +56,6 @@ def test_held_out_runs_count_on_both_sides(tmp_path: Path) -> None:
     assert told(path) == "grid: 12 of 12 runs done"
     with Store(path, readonly=True) as store:
         assert sum(batch.runs for batch in provenance(sections(store))) == 12
-
-
-def test_damaged_words_about_failures_are_passed_over(tmp_path: Path) -> None:
-    folder = tmp_path / "x.checkpoints"
-    folder.mkdir()
-    for name, text in {"a": "{", "b": "[1]", "c": '{"cohort": 1}', "d": ""}.items():
-        (folder / f"{name}.failed").write_text(text)
-    good = Failure("one", ["key"], "reason")
-    good.write(folder / "e.failed")
-    assert list(failures(folder)) == [good]
-    forget_failures(folder, {"key"})
-    assert list(failures(folder)) == []
 
 
 def table(**options: object) -> Asked:

@@ -1,10 +1,15 @@
 """Choosing hyperparameters without peeking: nothing but training data of the first tasks is looked at."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from threefold.data import Dataset
+from threefold.errors import ThreefoldError
 from threefold.experiments.ask import Options, ask, sections
 from threefold.experiments.run import run_cells
 from threefold.experiments.spec import Experiment
@@ -35,6 +40,45 @@ def test_validation_holds_out_training_data_of_every_class(data: Dataset) -> Non
     assert held.fingerprint != data.fingerprint
     assert held.fingerprint != data.validation(0.3).fingerprint
     assert held.name == "six validation"
+
+
+def with_classes_of(*sizes: int) -> Dataset:
+    """Data of which each class has so many training samples."""
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    x = np.random.default_rng(0).random((len(labels), 3), dtype=np.float32)
+    return Dataset.from_arrays(x, labels, x, labels, name="few")
+
+
+def test_a_class_of_one_sample_is_refused() -> None:
+    """Held out, it would be trained on without a sample; kept, nothing of it would be validated."""
+    with pytest.raises(ThreefoldError) as told:
+        with_classes_of(9, 1, 9).validation(0.1)
+    assert str(told.value) == (
+        "validation share must leave training samples of every class, got 0.1, which takes the only sample of class 1"
+        " of few; use data with at least 2 samples of each class."
+    )
+
+
+def test_a_share_that_leaves_nothing_is_refused_and_what_is_advised_works() -> None:
+    data = with_classes_of(9, 4, 9)
+    with pytest.raises(ThreefoldError, match=r"takes all 4 samples of class 1 of few; use 0.25 or less\.$"):
+        data.validation(0.95)
+    data.validation(0.25)
+    for share in (0.0, 1.0, -0.5, math.nan, math.inf):
+        with pytest.raises(ThreefoldError, match="validation share must be more than 0 and less than 1, got"):
+            data.validation(share)
+
+
+@given(st.lists(st.integers(2, 40), min_size=2, max_size=5), st.floats(0.001, 0.999))
+def test_every_class_has_samples_on_both_sides_or_it_is_refused(sizes: list[int], share: float) -> None:
+    try:
+        held = with_classes_of(*sizes).validation(share)
+    except ThreefoldError:
+        assert any(round(share * size) >= size for size in sizes)
+        return
+    kept, out = torch.bincount(held.train_y).tolist(), torch.bincount(held.test_y).tolist()
+    assert len(kept) == len(out) == len(sizes)
+    assert all(k >= 1 and o >= 1 and k + o == size for k, o, size in zip(kept, out, sizes, strict=True))
 
 
 @pytest.mark.parametrize("kind", [Split, Permuted])

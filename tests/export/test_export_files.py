@@ -1,13 +1,21 @@
 """Exports, read back by the tools they are for and compared with the store."""
 
 import csv
+import gzip
 import json
 import math
+import os
+import re
+import resource
 import shutil
+import signal
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from fake_sections import a_cell, a_result, protocol
 from pyarrow import parquet
@@ -135,37 +143,45 @@ def test_tensorboard_adds_what_is_new(store: Path, runs: list[Record], tmp_path:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_is_replaced_whole_or_not_at_all(
-    kind: str, store: Path, runs: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, runs: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / f"runs.{kind}"
-    file.write_text("before")
+    threefold.export.to_file(kind, runs[:2], file)
+    before = file.read_bytes()
 
-    def fails(runs: object, part: Path) -> None:
-        part.write_text("half")
+    def fails(runs: object, stream: BinaryIO) -> None:
+        stream.write(b"half")
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(threefold.export, "FILES", {kind: fails})
+        known = threefold.export.FILES[kind]
+        patch.setattr(threefold.export, "FILES", {kind: known._replace(write=fails)})
         with pytest.raises(threefold.ThreefoldError, match=r"'.*runs.*' cannot be written \(No space left on device\)"):
             threefold.export.to_file(kind, runs, file)
-    assert contents(tmp_path) == {file.name: b"before"}
+    assert contents(tmp_path) == {file.name: before}
     threefold.export.to_file(kind, runs, file)
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
-    assert file.read_bytes() != b"before"
+    assert file.read_bytes() != before
 
 
 OTHERS = {  # what was typed: why it is refused
-    ("csv", "a.db"): "is the store itself",
+    ("csv", "a.db"): "is the store itself; give another file.",
     ("csv", "../here/a.db"): "is the store itself",
     ("npz", "link.npz"): "is the store itself",
     ("parquet", "hard.parquet"): "is the store itself",
     ("rows", "link.jsonl"): "is the store itself",
-    ("csv", "other.csv"): "is a database, in spite of its name",
-    ("csv", "mine.toml"): "seems to be of another kind; right would be a name that is not in use, or one that ends in",
-    ("csv", "to_toml.csv"): "seems to be of another kind",
-    ("csv", "data.npz"): "seems to be of another kind",
-    ("parquet", "Makefile"): "seems to be of another kind; right would be a name that is not in use, or one that ends",
-    ("npz", "data.npz"): "holds data to train on (train_x)",
+    ("csv", "other.csv"): "is there already, and no earlier output of this kind; give a name that is not in use.",
+    ("csv", "mine.toml"): "no earlier output of this kind",
+    ("csv", "to_toml.csv"): "no earlier output of this kind",
+    ("csv", "notes.txt"): "no earlier output of this kind",
+    ("csv", "data.npz"): "no earlier output of this kind",
+    ("csv", "report.csv"): "no earlier output of this kind",
+    ("npz", "data.npz"): "no earlier output of this kind",
+    ("npz", "notes.txt"): "no earlier output of this kind",
+    ("parquet", "Makefile"): "no earlier output of this kind",
+    ("parquet", "mine.parquet"): "no earlier output of this kind",
+    ("rows", "mine.jsonl"): "no earlier output of this kind",
+    ("rows", "mine.jsonl.gz"): "no earlier output of this kind",
 }
 
 
@@ -189,11 +205,15 @@ def test_nothing_but_an_earlier_export_is_replaced(
     for name in ("mine.toml", "Makefile"):
         Path(name).write_text("mine")
     Path("to_toml.csv").symlink_to("mine.toml")
+    for name in ("notes.txt", "mine.jsonl", "report.csv"):
+        Path(name).write_text('{"experiment": "protocol,mine"}\n')
+    Path("mine.jsonl.gz").write_bytes(gzip.compress(b"mine"))
+    parquet.write_table(pa.table({"key": [1]}), "mine.parquet")
     write_npz(Path("data.npz"))
     before = contents(folder)
     ended = cli("export", *words, "--store", "a.db")
     assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith(f"threefold: file '{words[1]}' is ") or "holds data" in ended.err
+    assert ended.err.startswith(f"threefold: file '{words[1]}' is ")
     assert why in ended.err
     assert ended.err.count("\n") == 1
     assert contents(folder) == before
@@ -203,15 +223,9 @@ def test_an_earlier_export_and_an_empty_file_are_replaced(
     cli: Callable[..., Ended], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("tmp.Xy12").touch()  # as mktemp makes them
-    for words in (
-        ("csv", "A.CSV"),
-        ("npz", "a.npz"),
-        ("parquet", "a.parquet"),
-        ("rows", "a.jsonl"),
-        ("csv", "tmp.Xy12"),
-    ):
-        for _ in range(1 if words[1] == "tmp.Xy12" else 2):
+    for words in (("csv", "A"), ("npz", "a.txt"), ("parquet", "b"), ("rows", "a.jsonl"), ("rows", "a.jsonl.gz")):
+        Path(words[1]).touch()  # as mktemp makes them
+        for _ in range(2):
             assert cli("export", *words, "--store", store) == Ended(0, f"{words[1]}: 6 runs.\n", "")
 
 
@@ -244,17 +258,65 @@ def test_half_a_board_leaves_nothing(runs: list[Record], tmp_path: Path, monkeyp
     assert contents(tmp_path) == {}
 
 
+def test_a_board_on_a_full_disk_is_one_sentence(
+    runs: list[Record], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By a limit on the size of files: no thread of another package may print a traceback of its own."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, before[1]))
+    try:
+        with pytest.raises(
+            threefold.ThreefoldError, match=r"board' cannot be written \(File too large\); give a place"
+        ):
+            threefold.export.to_tensorboard(runs, tmp_path / "board")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert capfd.readouterr() == ("", "")
+    assert contents(tmp_path) == {}
+
+
+def test_what_a_killed_export_left_goes_with_the_next(runs: list[Record], tmp_path: Path) -> None:
+    from threefold.export import tensorboard
+
+    child = os.fork()
+    if child == 0:
+        tensorboard.write = lambda run, folder: (folder.mkdir(parents=True), os.kill(os.getpid(), signal.SIGKILL))
+        threefold.export.to_tensorboard(runs, tmp_path / "board")
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert len(contents(tmp_path)) > 0
+    assert threefold.export.to_tensorboard(runs, tmp_path / "board") == 6
+    assert [path.name for path in tmp_path.iterdir()] == ["board"]
+
+
+def test_nothing_in_a_table_is_a_formula(tmp_path: Path, runs: list[Record]) -> None:
+    """Neither a value nor the name of a column, for a spreadsheet would run it."""
+    evil = ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "\r\n=2", "\n=3"]
+    spec = runs[0].spec | {"method": {"name": evil[0]}, "training": {each: each for each in evil}}
+    run = Record(**{field.name: getattr(runs[0], field.name) for field in fields(Record)} | {"spec": spec})
+    threefold.export.to_file("csv", [run], tmp_path / "runs.csv")
+    with (tmp_path / "runs.csv").open(newline="", encoding="utf-8") as opened:
+        names, *rows = csv.reader(opened)
+    quoted = [
+        "'" + each.replace("\r\n", "\n").replace("\r", "\n") for each in evil
+    ]  # Python's reader and others differ on \r alone
+    assert set(quoted) <= set(names)
+    for row in (names, *rows):
+        texts = [cell for cell in row if not re.fullmatch(r"-?[\d.e+-]+", cell) or cell in evil]
+        assert [cell for cell in texts if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))] == []
+    assert [row[names.index(quoted[0])] for row in rows] == [quoted[0]] * len(rows)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("csv", "."), "'.' is a folder; right would be a file."),
-        (("npz", "/dev/null"), "'/dev/null' is a device or pipe; right would be a file, which is written whole."),
-        (("csv", "/dev/null"), "'/dev/null' is a device or pipe; right would be a file or - for standard output."),
-        (("npz", "-"), "file is '-', but npz is no text for standard output; right would be a file."),
-        (("parquet", "-"), "file is '-', but parquet is no text for standard output; right would be a file."),
-        (("tensorboard", "-"), "folder is '-', but TensorBoard reads files; right would be a folder."),
-        (("parquet", "none/such"), "'none/such' cannot be written (No such file or directory); right would be a place"),
-        (("tensorboard", "file"), "'file' is a file; right would be a folder, or a name that is not in use."),
+        (("csv", "."), "file '.' is a folder; give a file."),
+        (("npz", "/dev/null"), "file '/dev/null' is a device or pipe; give a file, which is written whole."),
+        (("csv", "/dev/null"), "file '/dev/null' is a device or pipe; give a file, which is written whole."),
+        (("npz", "-"), "file is '-', but npz is no text for standard output; give a file."),
+        (("parquet", "-"), "file is '-', but parquet is no text for standard output; give a file."),
+        (("tensorboard", "-"), "folder is '-', but TensorBoard reads files; give a folder."),
+        (("parquet", "none/such"), "'none/such' cannot be written (No such file or directory); give a place in a"),
+        (("tensorboard", "file"), "folder 'file' is a file; give a folder, or a name that is not in use."),
         (("csv",), "file is missing; right would be: File to write"),
         (("cvs", "x"), "command 'cvs' is not known; did you mean 'csv'?"),
     ],
@@ -297,7 +359,7 @@ def test_a_missing_extra_is_named(
     ended = cli("export", kind, tmp_path / "out", "--store", store)
     assert ended.status == 2
     assert ended.err == (
-        f"threefold: export {kind} needs {module}, which is not installed; right would be: pip install"
+        f"threefold: export {kind} needs {module}, which is not installed; install it with: pip install"
         f" 'threefold[{kind}]'\n"
     )
     assert contents(tmp_path) == {}

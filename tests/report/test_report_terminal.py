@@ -15,7 +15,7 @@ from threefold.protocols import Split
 from threefold.report.evidence import boards
 from threefold.report.terminal import fitting, reasons
 from threefold.report.words import plus_minus, title
-from threefold.results import Record, measure, run_key, summarize
+from threefold.results import Record, run_key, summarize
 from threefold.scenarios import SCENARIOS
 
 
@@ -54,7 +54,6 @@ def a_result(cell: Cell, accuracies: Sequence[float]) -> Result:
                 diverged_at=0 if diverged else None,
                 initial=initial,
                 matrix=matrix,
-                metrics=measure(initial, matrix),
                 timings={},
                 environment={},
             )

@@ -3,7 +3,9 @@
 import json
 import math
 import string
+from base64 import b64encode
 from hashlib import sha256
+from zlib import compress
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from threefold.errors import ThreefoldError
-from threefold.results import Record, run_key, utc_now
+from threefold.results import Record, pack, run_key, square_images, unpack, utc_now
 
 SPEC = {"protocol": "split-mnist", "scenario": "class", "method": {"name": "ewc", "strength": 1e8}, "seed": 3}
 
@@ -23,7 +25,6 @@ def record(**changes):
         "status": "finished",
         "initial": [10.0, 12.5],
         "matrix": [[99.0, 0.0], [1 / 3, 98.0]],
-        "metrics": {"average_accuracy": 49.0, "forgetting": math.nan},
         "timings": {"train": 1.5},
         "environment": {"device": "cpu", "git": None},
     }
@@ -112,9 +113,61 @@ def test_a_record_survives_json():
     assert hash(after) == hash(before)
     assert after != record(timings={"train": 2.0})
     assert before != "a record"
-    assert json.loads(text)["metrics"]["forgetting"] is None
-    assert math.isnan(after.metrics["forgetting"])
     assert after.matrix[1][0] == 1 / 3
+
+
+def test_metrics_are_computed_and_never_stored(monkeypatch):
+    """So a metric that is added later is there for runs of any age."""
+    before = record()
+    assert before.metrics["average_accuracy"] == (1 / 3 + 98.0) / 2
+    stored = before.to_json()
+    assert "metrics" not in stored
+    monkeypatch.setattr("threefold.results.record.measure", lambda initial, matrix: {"later": matrix[0][0]})
+    assert Record.from_json(stored).metrics == {"later": 99.0}
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["bool", "uint8", "int16", "int64", "float16", "float32", "float64", "complex64"]),
+    st.lists(st.integers(0, 3), max_size=3),
+    st.integers(0, 2**32),
+)
+def test_an_array_of_any_kind_of_number_comes_back(dtype, shape, seed):
+    source = np.random.default_rng(seed)
+    before = (100 * source.standard_normal(shape)).astype(dtype)
+    after = unpack(json.loads(json.dumps(pack(before))))
+    assert after.dtype == before.dtype
+    assert after.shape == before.shape
+    assert np.array_equal(after, before)
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 4), (2, 3, 5), (2, 0, 4), (0, 3, 4), (1, 2, 3, 4)])
+def test_what_is_no_square_image_is_none(shape):
+    assert square_images(np.zeros(shape, np.uint8)) is None
+    assert square_images(np.zeros((2, 3, 4), np.float32)) is None
+    assert square_images(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))[1, 2].tolist() == [[20, 21], [22, 23]]
+
+
+PACKED = pack(np.arange(6, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shape": [7]},
+        {"shape": [5]},
+        {"shape": [-6]},
+        {"shape": [10**30]},
+        {"dtype": "|O"},
+        {"dtype": "<U4"},
+        {"bytes": "!"},
+        {"bytes": PACKED["bytes"][:-8]},
+        {"bytes": b64encode(compress(bytes(10**7))).decode()},
+    ],
+)
+def test_what_is_no_packed_array_is_refused(changes):
+    with pytest.raises(ValueError, match=r"bytes|type|data|Incorrect|max_length"):
+        unpack(PACKED | changes)
 
 
 def test_a_diverged_record_keeps_what_was_measured():

@@ -3,15 +3,21 @@
 import gzip
 import json
 import math
+import os
+import random
+import resource
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sample_runs import a_diverged_run, a_run
+from sample_runs import a_diverged_run, a_run, asked_for
 from typer.testing import CliRunner
 
 from threefold.cli.app import app
 from threefold.errors import ThreefoldError
-from threefold.results import Record, Rows, Store, is_rows, measure, merge, write_rows
+from threefold.results import Merged, Record, Rows, Store, is_rows, merge, write_rows
+from threefold.results.rows import rows_text
 
 NAMES = ["paper.jsonl", "paper.jsonl.gz"]
 
@@ -19,10 +25,9 @@ NAMES = ["paper.jsonl", "paper.jsonl.gz"]
 def filled(path: Path) -> list[Record]:
     """A store with runs of two methods, one of them diverged, and something that was asked for."""
     runs = [a_run(seed, method=method) for method in ("none", "ewc") for seed in (1, 2, 30)] + [a_diverged_run(7)]
-    runs = [Record(**vars(run) | {"metrics": measure(run.initial, run.matrix)}) for run in runs]
     with Store(path) as store:
         store.add(runs)
-        store.remember("mine", {"title": "Mine", "cells": [], "refused": [], "notes": {}})
+        store.remember("mine", asked_for(*runs))
     return runs
 
 
@@ -33,7 +38,7 @@ def test_every_number_comes_back(tmp_path: Path, name: str) -> None:
         assert write_rows(store, tmp_path / name) == len(runs)
     rows = Rows(tmp_path / name)
     assert sorted(rows.all(), key=lambda run: run.key) == sorted(runs, key=lambda run: run.key)
-    assert rows.experiments() == {"mine": {"title": "Mine", "cells": [], "refused": [], "notes": {}}}
+    assert rows.experiments() == {"mine": asked_for(*runs)}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -47,6 +52,16 @@ def test_rows_merge_like_a_store_and_agree_with_it(tmp_path: Path, name: str) ->
     assert again.added == 0
     with Store(tmp_path / "b.db", readonly=True) as store:
         assert {run.key for run in store.all()} == {run.key for run in runs}
+
+
+def test_a_metric_that_is_added_later_is_no_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = filled(tmp_path / "a.db")
+    with Store(tmp_path / "a.db", readonly=True) as store:
+        write_rows(store, tmp_path / "a.jsonl")
+    monkeypatch.setattr("threefold.results.record.measure", lambda initial, matrix: {"later": 1.0})
+    assert merge(tmp_path / "a.db", [tmp_path / "a.jsonl"]) == Merged(0, len(runs))
+    with Store(tmp_path / "a.db", readonly=True) as store:
+        assert all(run.metrics == {"later": 1.0} for run in store.all())
 
 
 def test_the_same_store_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -69,14 +84,22 @@ def test_what_methods_kept_is_left_out_and_a_nan_is_a_nan(tmp_path: Path) -> Non
     assert math.isnan(diverged.metrics["average_accuracy"])
 
 
+def line(content: dict[str, Any]) -> str:
+    """A line with its sum: the first 16 digits of the SHA-256 of the line without it."""
+    text = json.dumps(content, separators=(",", ":"))
+    return f'{text[:-1]},"sum":"{sha256(text.encode()).hexdigest()[:16]}"}}\n'
+
+
+HEAD = {"format": "threefold rows 2", "experiments": {}, "runs": 0}
 DAMAGE = {
     "cut": lambda content: content[: len(content) // 2],
     "another file": lambda content: b"seed,accuracy\n1,99.0\n",
     "empty": lambda content: b"",
     "not JSON": lambda content: gzip.compress(b"{\n"),
     "a bit": lambda content: bytes([*content[:60], content[60] ^ 4, *content[61:]]),
-    "half a cohort": lambda content: gzip.compress(b'{"format":"threefold rows 1","experiments":{}}\n{"spec":{}}\n'),
-    "another format": lambda content: gzip.compress(json.dumps({"format": "rows 9", "experiments": {}}).encode()),
+    "half a cohort": lambda content: gzip.compress((line(HEAD) + line({"spec": {}})).encode()),
+    "another format": lambda content: gzip.compress(line(HEAD | {"format": "rows 9"}).encode()),
+    "more text": lambda content: content + b"more",
 }
 
 
@@ -87,25 +110,36 @@ def test_a_file_that_is_damaged_or_something_else_is_told_and_nothing_is_merged(
     with Store(tmp_path / "a.db", readonly=True) as store:
         write_rows(store, path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ThreefoldError, match=r"rows '.*a\.jsonl\.gz'.*right would be"):
+    with pytest.raises(ThreefoldError, match=r"rows '.*a\.jsonl\.gz'.*give a file"):
         merge(tmp_path / "b.db", [path])
     assert not (tmp_path / "b.db").exists()
-
-
-HEAD = '{"format":"threefold rows 1","experiments":{}}'
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda text: '{"seed": 1}\n', "line 1 of rows 'a.jsonl' lacks the field 'format'"),
-        (lambda text: '{"format": "threefold rows 1"}\n', "line 1 of rows 'a.jsonl' lacks the field 'experiments'"),
+        (
+            lambda text: '{"seed": 1}\n',
+            "line 1 of rows 'a.jsonl' is wrong (its format is null, not \"threefold rows 2\")",
+        ),
+        (lambda text: line({"format": HEAD["format"]}), "line 1 of rows 'a.jsonl' lacks the field 'experiments'"),
+        (lambda text: line(HEAD | {"format": 1}), "line 1 of rows 'a.jsonl' is wrong (its format is 1, not"),
         (lambda text: "seed,accuracy\n", "line 1 of rows 'a.jsonl' is not JSON from column 1 on"),
         (lambda text: text[:-50], "line 3 of rows 'a.jsonl' is not JSON from column "),
-        (lambda text: f"{HEAD}\n[1, 2]\n", "line 2 of rows 'a.jsonl' is wrong (it holds [1, 2], not an object)"),
-        (lambda text: f'{HEAD}\n{{"spec":{{}}}}\n', "line 2 of rows 'a.jsonl' lacks the field 'runs'"),
-        (lambda text: text.replace('"status":"diverged"', '"status":"fine"'), "line 2 of rows 'a.jsonl' is wrong (st"),
-        (lambda text: HEAD.replace("{}", "5"), "line 1 of rows 'a.jsonl' is wrong (its experiments are no table)"),
+        (lambda text: f"{line(HEAD)}[1, 2]\n", "line 2 of rows 'a.jsonl' is wrong (it holds [1, 2], not an object)"),
+        (lambda text: line(HEAD) + line({"spec": {}}), "line 2 of rows 'a.jsonl' lacks the field 'runs'"),
+        (
+            lambda text: line(HEAD | {"experiments": 5}),
+            "line 1 of rows 'a.jsonl' is wrong (its experiments are no table)",
+        ),
+        (
+            lambda text: "".join(text.splitlines(True)[:-1]),
+            "rows 'a.jsonl' hold 4 runs, but the first line names 7: a line was",
+        ),
+        (
+            lambda text: text + text.splitlines(True)[1],
+            "rows 'a.jsonl' hold 11 runs, but the first line names 7: a line was",
+        ),
         (lambda text: "", "rows 'a.jsonl' are empty"),
         (None, "rows 'a.jsonl' cannot be read (No such file or directory)"),
     ],
@@ -120,14 +154,46 @@ def test_the_line_that_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ThreefoldError) as caught:
         Rows("a.jsonl")
     assert str(caught.value).startswith(said)
-    assert str(caught.value).endswith("; right would be a file that `threefold export rows` wrote.")
+    assert str(caught.value).endswith("; give a file as `threefold export rows` wrote it.")
+
+
+def test_every_changed_digit_is_noticed_and_its_line_named(tmp_path: Path) -> None:
+    filled(tmp_path / "a.db")
+    with Store(tmp_path / "a.db", readonly=True) as store:
+        content, _ = rows_text(store)
+    lines = content.splitlines(keepends=True)
+    source = random.Random(1)
+    path = tmp_path / "a.jsonl"
+    for number, changed in enumerate(lines, start=1):
+        places = [place for place, byte in enumerate(changed) if chr(byte).isdigit()]
+        for place in source.sample(places, 12):
+            other = bytes([*changed[:place], (changed[place] - 47) % 10 + 48, *changed[place + 1 :]])
+            path.write_bytes(b"".join([*lines[: number - 1], other, *lines[number:]]))
+            with pytest.raises(ThreefoldError, match=rf"^line {number} of rows '.*' is wrong \((its sum|its format)"):
+                Rows(path)
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(ThreefoldError, match=r"cannot be read \(it is a pipe or device, not a file\)"):
+        Rows(tmp_path / "a.jsonl")
+
+
+def test_a_file_that_unpacks_to_more_than_fits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("threefold.results.rows.memory_limit", lambda: 20 * 10**6)
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(line(HEAD).encode() + bytes(10**8)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ThreefoldError, match=r"it holds more than 1\.0 MB unpacked"):
+        Rows(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes
 
 
 def test_a_folder_that_is_not_there_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     filled(tmp_path / "a.db")
     with (
         Store(tmp_path / "a.db", readonly=True) as store,
-        pytest.raises(ThreefoldError, match=r"rows '.*' cannot be written"),
+        pytest.raises(ThreefoldError, match=r"'.*' cannot be written \(No such file"),
     ):
         write_rows(store, tmp_path / "nowhere" / "a.jsonl")
     assert {path.name.split("-")[0] for path in tmp_path.iterdir()} == {"a.db"}
@@ -146,5 +212,5 @@ def test_the_command_writes_rows_and_refuses_another_name(tmp_path: Path) -> Non
     assert len(list(Rows(tmp_path / "a.jsonl").all())) == len(runs)
     wrong = CliRunner().invoke(app, ["export", "rows", str(tmp_path / "a.txt"), "--store", str(tmp_path / "a.db")])
     assert isinstance(wrong.exception, ThreefoldError)
-    assert "right would be a name that ends in .jsonl" in str(wrong.exception)
+    assert "it must be a name that ends in .jsonl" in str(wrong.exception)
     assert not (tmp_path / "a.txt").exists()

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from sample_runs import a_run
+from sample_runs import a_run, asked_for
 
 from threefold.errors import ThreefoldError
 from threefold.results import Store
@@ -66,12 +66,12 @@ class TestRefusedEitherWay:
 
     def test_a_newer_format(self, path, readonly):
         alter(path, "PRAGMA user_version = 99")
-        assert "has format 99, newer than the 1" in refused(path, readonly=readonly)
+        assert "has format 99, newer than the 2" in refused(path, readonly=readonly)
 
-    @pytest.mark.parametrize("version", [0, -3])
+    @pytest.mark.parametrize("version", [1, 0, -3])
     def test_an_older_format(self, path, readonly, version):
         alter(path, f"PRAGMA user_version = {version}")
-        assert f"has format {version}, older than the 1" in refused(path, readonly=readonly)
+        assert f"has format {version}, older than the 2" in refused(path, readonly=readonly)
 
     @pytest.mark.parametrize("version", [0, 1])
     def test_the_database_of_another_program(self, tmp_path, readonly, version):
@@ -176,6 +176,59 @@ def test_a_damaged_row_is_named(path):
         with pytest.raises(ThreefoldError) as error:
             store.get(key)
         assert f"damaged row (key '{key}'" in sentence(error, path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "matrix = replace(matrix, '2.0', '3.0')",
+        "initial = replace(initial, '10.0', '10.1')",
+        "timings = replace(timings, '1.5', '1.6')",
+        "environment = replace(environment, 'cpu', 'gpu')",
+        "spec = replace(spec, '0.1', '0.2')",
+        "created = replace(created, '2026', '2025')",
+        "keepsakes = '{ }'",
+        "method = 'ewc'",
+        "seed = 7",
+        "key = 'x' || key",
+        "sum = 'x' || sum",
+        "sum = ''",
+    ],
+)
+def test_a_row_that_was_changed_is_noticed(path, change):
+    alter(path, f"UPDATE runs SET {change} WHERE id = 2")
+    with Store(path) as store:
+        assert store.get(a_run(1).key) == a_run(1)
+        with pytest.raises(ThreefoldError) as error:
+            list(store.all())
+    assert "its sum does not fit, so something in it was changed); delete it from the table runs" in sentence(
+        error, path
+    )
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_view_in_the_place_of_a_table_is_not_read(path, readonly):
+    """It could make us count for ever."""
+    endless = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 'x' || i AS name, '' AS asked FROM n"
+    )
+    alter(path, "DROP TABLE experiments", f"CREATE VIEW experiments AS {endless}")
+    assert "does not have the tables of a store" in refused(path, readonly=readonly)
+
+
+def test_a_bad_experiment_is_named_and_the_rest_is_read(path):
+    good = asked_for(a_run(1))
+    with Store(path) as store:
+        store.remember("good", good)
+        store.remember("bad", {"cells": 5})
+        for name, text in (("deep", "[" * 100_000), ("long", "9" * 5000), ("half", '{"title": '), ("blob", b"\xff")):
+            store._connection.execute("INSERT INTO experiments VALUES (?, ?)", (name, text))
+        assert store.experiments() == {"good": good}
+        assert store.unreadable()["bad"] == "lacks the field title"
+        assert set(store.unreadable()) == {"bad", "deep", "long", "half", "blob"}
+        for name in store.unreadable():
+            store.reconsider(name, lambda before: good if before is None else {})
+        assert list(store.experiments().values()) == [good] * 6
 
 
 def test_damaged_pages_are_named_when_they_are_met(path):

@@ -28,8 +28,8 @@ def test_what_is_wrong_is_one_sentence(
         for words, sentence in (
             (["--store", "text.db"], "store 'text.db' is not a database; give"),
             (["--store", "none/such.db"], "store 'none/such.db' is in a folder that does not exist; give"),
-            (["--port", "70000"], "port is 70000; right would be a number from 1 to 65535, or 0 for any that is free."),
-            (["--port", port], f"host '127.0.0.1', port {port} cannot be listened on (Address already in use); right"),
+            (["--port", "70000"], "port must be from 1 to 65535, or 0 for any that is free, got 70000."),
+            (["--port", port], f"host '127.0.0.1', port {port} cannot be listened on (Address already in use); use"),
             (["--host", "256.0.0.1"], "host '256.0.0.1', port 8303 cannot be listened on"),
         ):
             ended = cli("watch", *words)
@@ -42,7 +42,7 @@ def test_what_is_wrong_is_one_sentence(
 def test_a_missing_extra_is_named(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("threefold.extras.find_spec", lambda name: None if name != "jinja2" else True)
     assert cli("watch").err == (
-        "threefold: watch needs starlette and uvicorn, which are not installed; right would be: pip install"
+        "threefold: watch needs starlette and uvicorn, which are not installed; install them with: pip install"
         " 'threefold[watch]'\n"
     )
 

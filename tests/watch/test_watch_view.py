@@ -1,8 +1,8 @@
 """What the page shows of a store and of the locks beside it, and what it sends when they change."""
 
 import fcntl
-import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,15 +10,17 @@ from fake_sections import a_table, grids
 from page_reader import Page
 from watch_lab import ask, asked, events, keep, names, stale_lock, watching
 
+from threefold.engine import Progress
 from threefold.experiments import Section
-from threefold.experiments.failure import Failure
 from threefold.report import html
 from threefold.results import Store
+from threefold.results.cohort_table import claim, give_up
 from threefold.watch.app import templates
 from threefold.watch.stand import Pace
 from threefold.watch.view import View
 
-WORD = {"cohort": "split-mnist Class-IL ewc ×20", "step": 300, "steps": 1000, "task": 1, "tasks": 5, "accuracy": 97.25}
+TITLE = "split-mnist Class-IL ewc ×20"
+PROGRESS = Progress(step=300, steps=1000, task=1, tasks=5, accuracy=97.25)
 
 
 @pytest.fixture
@@ -109,12 +111,12 @@ def test_a_store_that_cannot_be_read_is_told_and_the_rest_stays(store: Path) -> 
 def test_what_runs_how_fast_and_how_long(store: Path, section: Section) -> None:
     keep(store, a_table("table5", "permuted-mnist", methods=["none"], seeds=2), results=False)
     now = time.time()
-    lock = stale_lock(store, "a", WORD | {"process": 77, "machine": "<b>here</b>", "time": now - 4})
+    lock = stale_lock(store, "a", TITLE, PROGRESS, now - 4, "<b>here</b>")
     view = View(store, templates)
     with lock.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert "steps per second not known yet" in words(view.look(), "now")
-        lock.write_text(json.dumps(WORD | {"step": 500, "process": 77, "machine": "<b>here</b>", "time": now}))
+        stale_lock(store, "a", TITLE, replace(PROGRESS, step=500), now, "<b>here</b>")
         text = words(view.look(), "now")
     assert "split-mnist Class-IL ewc ×20" in text
     assert "task 2 of 5" in text
@@ -125,42 +127,41 @@ def test_what_runs_how_fast_and_how_long(store: Path, section: Section) -> None:
 
 
 def test_a_lock_left_behind_is_no_news_once_everything_is_done(store: Path) -> None:
-    stale_lock(store, "a", WORD)
+    stale_lock(store, "a", TITLE, PROGRESS)
     assert "Killed" not in View(store, templates).look()["now"]
 
 
 def test_a_process_that_says_nothing_is_told_of(tmp_path: Path) -> None:
-    lock = stale_lock(tmp_path / "some.db", "a", WORD | {"process": 1, "machine": "m", "time": 100.0})
-    empty = stale_lock(tmp_path / "some.db", "b", {})
-    empty.write_text("")
-    with lock.open() as held, empty.open() as also:
+    lock = stale_lock(tmp_path / "some.db", "a", TITLE, PROGRESS, 100.0)
+    begun = stale_lock(tmp_path / "some.db", "b", TITLE, None, 185.0)
+    with lock.open() as held, begun.open() as also:
         fcntl.flock(held, fcntl.LOCK_EX)
         fcntl.flock(also, fcntl.LOCK_EX)
         first, second = Pace(Path(f"{tmp_path / 'some.db'}.checkpoints")).look(now=190.0)
     assert first.silent == "no word for 2 min"
-    assert (second.begun, second.alive) == (False, True)
+    assert (second.note.progress, second.note.alive, second.silent) == (None, True, "")
 
 
 def test_a_run_that_goes_on_from_its_last_task_is_measured_anew(tmp_path: Path) -> None:
     path = tmp_path / "some.db"
     pace = Pace(Path(f"{path}.checkpoints"))
     rates = []
-    for process, step, when in ((1, 100, 1.0), (1, 300, 2.0), (2, 200, 50.0), (2, 210, 51.0), (2, 210, 51.0)):
-        stale_lock(path, "a", WORD | {"process": process, "step": step, "time": when})
+    for step, when in ((100, 1.0), (300, 2.0), (200, 50.0), (210, 51.0), (210, 51.0)):
+        stale_lock(path, "a", TITLE, replace(PROGRESS, step=step), when)
         rates.append(pace.look(when)[0].rate)
     assert rates == [None, 200.0, None, 10.0, 10.0]
 
 
-def test_a_word_that_is_just_being_written_is_no_news(tmp_path: Path) -> None:
-    path = tmp_path / "some.db"
-    pace = Pace(Path(f"{path}.checkpoints"))
-    for step, when in ((100, 1.0), (300, 2.0)):
-        lock = stale_lock(path, "a", WORD | {"process": 1, "step": step, "time": when})
-        pace.look(when)
-    for text in ("", '{"cohort": "split-mn', "[]"):
-        lock.write_text(text)
-        (stand,) = pace.look(3.0)
-        assert (stand.cohort, stand.word["step"], stand.rate) == (WORD["cohort"], 300, 200.0)
+def test_a_note_that_cannot_be_read_is_told_and_the_others_are_shown(store: Path) -> None:
+    keep(store, a_table("table5", "permuted-mnist", methods=["none"], seeds=2), results=False)
+    good, bad = (stale_lock(store, name, TITLE, PROGRESS, time.time()) for name in "ab")
+    bad.write_bytes(b"[" * 100_000)
+    with good.open() as held, bad.open() as also:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        fcntl.flock(also, fcntl.LOCK_EX)
+        text = words(View(store, templates).look(), "now")
+    assert f"{TITLE} task 2 of 5" in text
+    assert "a cohort whose progress note cannot be read" in text
 
 
 def test_changes_are_sent_and_nothing_else(tmp_path: Path, section: Section) -> None:
@@ -187,11 +188,11 @@ def test_changes_are_sent_and_nothing_else(tmp_path: Path, section: Section) -> 
 def test_a_cohort_that_was_given_up_is_told_until_its_runs_are_there(tmp_path: Path, section: Section) -> None:
     path = tmp_path / "some.db"
     keep(path, section, results=False)
-    folder = Path(f"{path}.checkpoints")
-    folder.mkdir()
     records = section.results[0].records
     reason = "3 times, at last by <b>a node that died</b>"
-    Failure("split-mnist Task-IL none ×3", [r.key for r in records], reason).write(folder / "abc.failed")
+    with Store(path) as opened:
+        claim(opened, "abc", "split-mnist Task-IL none ×3", [r.key for r in records], "me", lambda owner: False)
+        give_up(opened, "abc", reason)
     view = View(path, templates)
     now = view.look()["now"]
     assert "Given up" in now

@@ -10,12 +10,12 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
+from threefold.engine import Progress
 from threefold.experiments import Section
 from threefold.experiments.ask import Asked
 from threefold.results import Store
 from threefold.watch.app import application
+from threefold.watch.server import Server
 
 PATIENCE = 60.0
 
@@ -43,11 +43,7 @@ def keep(path: Path, section: Section, *, results: bool = True) -> None:
 def watching(store: Path, token: str | None = None) -> Iterator[str]:
     """The page's address."""
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(
-        uvicorn.Config(
-            application(store, token, lambda: server.should_exit), log_config=None, log_level="error", lifespan="off"
-        )
-    )
+    server = Server(application(store, token, lambda: server.should_exit))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
@@ -87,12 +83,15 @@ def events(answer: HTTPResponse, wanted: int) -> list[tuple[str, Any]]:
     return found
 
 
-def stale_lock(store: Path, name: str, word: dict[str, Any]) -> Path:
-    """What a process that was killed leaves behind."""
+def stale_lock(
+    store: Path, name: str, title: str, progress: Progress | None, when: float = 0.0, machine: str = "m"
+) -> Path:
+    """What a process that was killed leaves behind. Its name is one hexadecimal digit, over and over."""
     folder = Path(f"{store}.checkpoints")
     folder.mkdir(exist_ok=True)
-    lock = folder / f"{name}.lock"
-    lock.write_text(json.dumps(word))
+    lock = folder / f"{name * 32}.lock"
+    cohort = {"title": title, "time": when, "progress": vars(progress) if progress else None}
+    lock.write_text(json.dumps({"process": 77, "machine": machine, "cohorts": {"a": cohort}}))
     return lock
 
 

@@ -1,15 +1,27 @@
 """The commands, and how their errors are told: one sentence, exit status 2, no traceback."""
 
 import sys
-from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
 import typer
 
-from threefold.cli import bench, data, experiments, exports, listing, reports, run, usage, watch
+from threefold.cli import (
+    bench,
+    data,
+    experiments,
+    exports,
+    listing,
+    reports,
+    run,
+    stopping,
+    streams,
+    usage,
+    watch,
+)
 from threefold.errors import ThreefoldError
+from threefold.text import printable
 
-INTERRUPTED = 130
+INTERRUPTED = 130  # what the argument parser makes of KeyboardInterrupt
 
 app = typer.Typer(
     name="threefold",
@@ -49,11 +61,13 @@ def root(
 
 
 def main() -> None:
-    """Entry point of the `threefold` command."""
-    if isinstance(sys.stdout, TextIOWrapper):  # a terminal that cannot show a sign is no reason to fail
-        sys.stdout.reconfigure(errors="replace")
+    """Run the command that was typed, and exit."""
     try:
+        streams.prepare()
+        if not stopping.trains():  # what trains says itself when it has loaded
+            stopping.loaded()
         status = app(standalone_mode=False)
+        sys.stdout.flush()
     except ThreefoldError as error:
         fail(str(error))
     except (typer.Abort, KeyboardInterrupt):
@@ -64,13 +78,14 @@ def main() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":  # it shows the help itself
             sys.exit(2)
         fail(usage.sentence(error))
-    if status == INTERRUPTED:  # the parser makes a status of Ctrl-C
-        trains = sys.argv[1:2] in (["run"], ["reproduce"], ["experiment"])
-        goes_on = "; the same command goes on from the last finished task" if trains else ""
-        print(f"threefold: stopped{goes_on}.", file=sys.stderr)
+    if status == INTERRUPTED:
+        print(stopping.sentence(), file=sys.stderr)
+        status = stopping.status()
+    stopping.done()
     sys.exit(status if isinstance(status, int) else 0)
 
 
 def fail(sentence: str) -> NoReturn:
-    print(f"threefold: {' '.join(sentence.split())}", file=sys.stderr)
+    print(f"threefold: {printable(' '.join(sentence.split()))}", file=sys.stderr)
+    stopping.done()
     sys.exit(2)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from threefold.cli.stdout import console, say
+
 if TYPE_CHECKING:
     from threefold.protocols import Protocol
 
@@ -60,7 +62,6 @@ def bench(
 
 def _show(title: str, text: int, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table whose first columns are text."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -68,7 +69,8 @@ def _show(title: str, text: int, columns: Sequence[str], rows: Iterable[Sequence
         table.add_column(column, justify="left" if place < text else "right")
     for row in rows:
         table.add_row(*row)
-    Console(width=100).print(table)
+    with console(100) as screen:
+        screen.print(table, width=100)
 
 
 def _numbers(*values: float) -> list[str]:
@@ -98,8 +100,8 @@ def _steps(device: str, kind: "type[Protocol]", rounds: int, on: str) -> None:
         for c in costs
     )
     _show(f"a step on the second task of {kind.name} MNIST, 20 replicas, {on}", 2, columns, rows)
-    typer.echo("÷ none: beside a step of None that was measured in turn with the method's")
-    typer.echo("floor: the larger of products and memory, at the rates of a large product and a large copy here")
+    say("÷ none: beside a step of None that was measured in turn with the method's")
+    say("floor: the larger of products and memory, at the rates of a large product and a large copy here")
 
 
 def _profile(device: str, kind: "type[Protocol]", on: str) -> None:

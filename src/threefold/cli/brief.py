@@ -1,36 +1,42 @@
 """What `reproduce` and `experiment` print when they end: the numbers; all the evidence is in `threefold report`."""
 
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from threefold.cli.stdout import console
 from threefold.experiments import Section
 from threefold.experiments.command import at
 from threefold.report.evidence import boards
 from threefold.report.terminal import fitting
 from threefold.report.words import count
+from threefold.text import printable
 
 
 def show(sections: Sequence[Section], store: Path) -> None:
     """The tables, what they came to, and where to find more."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    with console(120) as screen:
+        _print(screen, sections, store)
+
+
+def _print(screen: Console, sections: Sequence[Section], store: Path) -> None:
     for section in sections:
         for board in boards(section) if section.kind == "table" else []:
             if board.cells:
-                console.print(fitting(console, board.begun()))
+                screen.print(fitting(screen, board.begun()))
         verdicts = Counter(str(v.outcome) for result in section.results if (v := result.verdict))
         words = [f"{number} of {verdicts.total()} cells: {outcome}" for outcome, number in verdicts.most_common()]
         runs = sum(len(result.records) for result in section.results)
         line = f"{section.title}: {count(runs, 'run')} in {count(len(section.results), 'cell')}."
         for text in (line, "; ".join(words), shortened(section, store)):
             if text:
-                console.print(text, markup=False, highlight=False, soft_wrap=True)
+                screen.print(printable(text), markup=False, highlight=False, soft_wrap=True)
     more = shlex.join(["threefold", "report", "--store", str(store), "--format", "html", "-o", "report.html"])
-    console.print(f"All the evidence, the figures and why a cell shows a dash: {more}", highlight=False, soft_wrap=True)
+    told = printable(f"All the evidence, the figures and why a cell shows a dash: {more}")
+    screen.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
 def shortened(section: Section, store: Path) -> str:

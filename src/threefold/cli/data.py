@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from threefold.cli.stdout import say
+
 app = typer.Typer(help="Fetch and check datasets.", no_args_is_help=True)
 Name = Annotated[str | None, typer.Argument(help="Dataset; all known ones if not given.")]
 
@@ -17,7 +19,7 @@ def fetch(name: Name = None) -> None:
     for wanted in [name] if name else data.names():
         with fetching() as report:
             folder = data.fetch(wanted, report=report)
-        print(f"{wanted}: verified in {folder}")
+        say(f"{wanted}: verified in {folder}")
 
 
 @app.command()
@@ -27,6 +29,6 @@ def check(name: Name = None) -> None:
 
     states = [state for wanted in ([name] if name else data.names()) for state in data.check(wanted)]
     for state in states:
-        print(f"{state.file}: {state.state}")
+        say(f"{state.file}: {state.state}")
     if any(state.state != "good" for state in states):
         raise typer.Exit(1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from threefold.cli import stopping
 from threefold.errors import ThreefoldError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def _until(seconds: float | None) -> float | None:
     if seconds is None:
         return None
     if not seconds > 0:
-        raise ThreefoldError(f"time-limit is {seconds}; right would be a number of seconds above 0.")
+        raise ThreefoldError(f"time-limit must be a number of seconds above 0, got {seconds}.")
     return time.monotonic() + seconds
 
 
@@ -32,6 +33,7 @@ TimeLimit = Annotated[
     float | None,
     typer.Option(callback=_until, help="Stop cleanly after so many SECONDS; the same command goes on."),
 ]
+Yes = Annotated[bool, typer.Option("--yes", help="Train them all, even if these are more than 10,000 runs.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Precision = Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")]
 ClusterAt = Annotated[str | None, typer.Option("--cluster", help="Train on a Ray cluster: auto, or its ADDRESS.")]
@@ -46,6 +48,7 @@ def reproduce(
     quick: Quick = False,
     only: Only = None,
     time_limit: TimeLimit = None,
+    yes: Yes = False,
     device: Device = "auto",
     precision: Precision = "auto",
     cluster: ClusterAt = None,
@@ -53,11 +56,13 @@ def reproduce(
     store: StoreFile = Path("threefold.db"),
 ) -> None:
     """Reproduce a table or figure of the paper and judge it by the published numbers."""
+    from threefold.experiments.ask import Options
     from threefold.experiments.spec import PAPER, paper_experiment
 
     wanted = PAPER if name == "all" else (name,)
     asked = [(paper_experiment(each), f"reproduce {each}") for each in wanted]
-    _run(asked, seeds, iters, quick, only, time_limit, device, precision, cluster, per_cohort, store)
+    options = Options(seeds, iters, quick, _names(only), device, precision, cluster, yes=yes)
+    _run(asked, options, time_limit, per_cohort, store)
 
 
 def experiment(
@@ -67,6 +72,7 @@ def experiment(
     quick: Quick = False,
     only: Only = None,
     time_limit: TimeLimit = None,
+    yes: Yes = False,
     device: Device = "auto",
     precision: Precision = "auto",
     cluster: ClusterAt = None,
@@ -74,37 +80,35 @@ def experiment(
     store: StoreFile = Path("threefold.db"),
 ) -> None:
     """Run an experiment of your own, as `reproduce` runs the paper's."""
+    from threefold.experiments.ask import Options
     from threefold.experiments.spec import load_experiment
 
     asked = [(load_experiment(file), f"experiment {file}")]
-    _run(asked, seeds, iters, quick, only, time_limit, device, precision, cluster, per_cohort, store)
+    options = Options(seeds, iters, quick, _names(only), device, precision, cluster, yes=yes)
+    _run(asked, options, time_limit, per_cohort, store)
+
+
+def _names(only: str | None) -> list[str]:
+    return [name.strip() for name in only.split(",")] if only else []
 
 
 def _run(
     experiments: "list[tuple[Experiment, str]]",
-    seeds: str | None,
-    iters: int | None,
-    quick: bool,
-    only: str | None,
+    options: "Options",
     until: float | None,
-    device: str,
-    precision: str,
-    cluster: str | None,
     per_cohort: float | None,
     store: Path,
 ) -> None:
-    from threefold.experiments.ask import Options
-
-    if per_cohort is not None and cluster is None:
-        raise ThreefoldError(f"per-cohort is {per_cohort:g}, but there is no cluster; right would be --cluster auto.")
-    names = [name.strip() for name in only.split(",")] if only else []
-    options = Options(seeds, iters, quick, names, device, precision, cluster)
-    if cluster is None:
+    stopping.loaded()
+    if per_cohort is not None and options.cluster is None:
+        raise ThreefoldError(f"per-cohort is {per_cohort:g}, but there is no cluster; use --cluster auto.")
+    if options.cluster is None:
         _train(experiments, options, until, store)
         return
     from threefold.cluster import connected
 
-    with connected(cluster, device, per_cohort) as place:
+    with connected(options.cluster, options.device, per_cohort) as place:
+        stopping.loaded()
         _train(experiments, replace(options, cuda=place.cuda), until, store, place)
 
 
@@ -117,11 +121,9 @@ def _train(
 ) -> None:
     from threefold.cli.brief import show
     from threefold.cli.progress import Bars, fetching
-    from threefold.cli.stopping import MORE_TO_DO, stopping
     from threefold.experiments import Failed, Stopped, run_cells
     from threefold.experiments.ask import ask, sections
     from threefold.experiments.run import check_batches
-    from threefold.report.words import count
     from threefold.results import Store
 
     with fetching() as report:
@@ -132,22 +134,22 @@ def _train(
     with Store(store) as opened:
         for each in asked:
             each.follow(opened)
-    stopped, failed = False, None
-    with stopping(until) as stop, Bars(sum(len(each.cells) + len(each.validation) for each in asked)) as bars:
+    trained = [(cells, several) for each in asked for several, cells in each.by_seeds().items()]
+    stop_asked, failed = False, None
+    with stopping.stopping(until) as stop, Bars(sum(len(cells) for cells, _ in trained)) as bars:
         try:
-            for several, cells in (pair for each in asked for pair in each.by_seeds().items()):
+            for cells, several in trained:
                 try:
                     run_cells(cells, several, store, bars, stop, place)
                 except Failed as error:  # the next may do better
                     failed = failed or error
         except Stopped:
-            stopped = True
+            stop_asked = True
     with Store(store, readonly=True) as opened:
         left = sum(each.left(opened) for each in asked)
         mine = [section for section in sections(opened) if section.name in {each.name for each in asked}]
     show(mine, store)
     if failed:
         raise failed
-    if stopped:
-        typer.echo(f"threefold: stopped with {count(left, 'run')} left; the same command goes on.", err=True)
-        raise typer.Exit(MORE_TO_DO)
+    if stop_asked:
+        stopping.stopped(left)

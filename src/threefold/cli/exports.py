@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from threefold.cli.experiments import StoreFile
+from threefold.cli.stdout import say, write_foreign
 from threefold.errors import ThreefoldError
 
 app = typer.Typer(help="Hand runs over to other tools.", no_args_is_help=True)
@@ -23,10 +24,10 @@ def tensorboard(
     from threefold.export import records, to_tensorboard
 
     if _is_stdout(folder):
-        raise ThreefoldError("folder is '-', but TensorBoard reads files; right would be a folder.")
+        raise ThreefoldError("folder is '-', but TensorBoard reads files; give a folder.")
     found = records(store)
     new = to_tensorboard(found, folder)
-    typer.echo(f"{folder}: {new} runs written, {len(found) - new} were there already.")
+    say(f"{folder}: {new} runs written, {len(found) - new} were there already.")
 
 
 @app.command()
@@ -40,7 +41,7 @@ def csv(file: TextFile, store: StoreFile = Path("threefold.db")) -> None:
 
     text = StringIO(newline="")
     stream_csv(records(store), text)
-    _print(text.getvalue().encode())
+    write_foreign(text.getvalue())
 
 
 @app.command()
@@ -64,15 +65,15 @@ def rows(file: TextFile, store: StoreFile = Path("threefold.db")) -> None:
     if _is_stdout(file):
         with Store(store, readonly=True) as opened:
             content, _ = rows_text(opened)
-        _print(content)
+        write_foreign(content.decode())
         return
     if not is_rows(file):
         raise ThreefoldError(
-            f"file is '{file}'; right would be a name that ends in .jsonl or .jsonl.gz, or - for standard output."
+            f"file is '{file}'; it must be a name that ends in .jsonl or .jsonl.gz, or - for standard output."
         )
     with Store(store, readonly=True) as opened:
         written = write_rows(opened, file)
-    typer.echo(f"{file}: {written} runs.")
+    say(f"{file}: {written} runs.")
 
 
 def _is_stdout(file: Path) -> bool:
@@ -83,18 +84,7 @@ def _write(kind: str, file: Path, store: Path) -> None:
     from threefold.export import records, to_file
 
     if _is_stdout(file):
-        raise ThreefoldError(f"file is '-', but {kind} is no text for standard output; right would be a file.")
+        raise ThreefoldError(f"file is '-', but {kind} is no text for standard output; give a file.")
     found = records(store)
     to_file(kind, found, file, store)
-    typer.echo(f"{file}: {len(found)} runs.")
-
-
-def _print(content: bytes) -> None:
-    try:
-        typer.echo(content, nl=False)
-    except BrokenPipeError:  # whoever reads has enough
-        raise
-    except OSError as error:
-        raise ThreefoldError(
-            f"standard output cannot be written ({error}); right would be a place with space."
-        ) from error
+    say(f"{file}: {len(found)} runs.")

@@ -1,9 +1,11 @@
 """`threefold list`: what there is."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
 
 import typer
+
+from threefold.cli.stdout import console
+from threefold.text import printable
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -12,14 +14,13 @@ if TYPE_CHECKING:
 
 def listing(what: Annotated[str, typer.Argument(help="methods, protocols or scenarios.")]) -> None:
     """Methods with their hyperparameters and where they work, protocols, or scenarios."""
-    from rich.console import Console
-
     from threefold.errors import unknown
 
     tables = {"methods": _methods, "protocols": _protocols, "scenarios": _scenarios}
     if what not in tables:
         raise unknown("list", what, tables)
-    Console(width=None if sys.stdout.isatty() else 140).print(tables[what]())
+    with console(140) as screen:
+        screen.print(tables[what]())
 
 
 def _table(*columns: str) -> "Table":
@@ -50,7 +51,7 @@ def _methods() -> "Table":
             for name, field in fields.items()
         ]
         row = (entry.name, entry.strategy, entry.meaning, "\n".join(meanings), "\n".join(where))
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(printable(cell)) for cell in row))
     return table
 
 

@@ -22,6 +22,7 @@ from threefold.engine import Progress as Stand
 from threefold.experiments import Cohort, Result, Watcher
 from threefold.experiments.cohort import and_others
 from threefold.report.words import plus_minus
+from threefold.text import printable
 
 LINES = 8  # cohorts in training that are shown: a cluster has hundreds
 
@@ -81,17 +82,18 @@ class Bars(Watcher):
             cohort = next(iter(self.unseen))
             del self.unseen[cohort]
             cell = cohort.cell
-            name = f"{cell.scenario.title} {cell.method.name}{and_others(cohort)}"
+            name = printable(f"{cell.scenario.title} {cell.method.name}{and_others(cohort)}")
             self.lines[cohort] = self.bars.add_task(name, total=None, note="")
         self.bars.update(self.whole, note=f"{len(self.unseen)} more in training" if self.unseen else "")
 
     def done(self, result: Result) -> None:
         self.bars.advance(self.whole)
         if not self.bars.disable:
-            self.bars.console.print(f"{result.cell.name}: {plus_minus(result.accuracy)}", highlight=False, markup=False)
+            told = printable(f"{result.cell.name}: {plus_minus(result.accuracy)}")
+            self.bars.console.print(told, highlight=False, markup=False)
 
     def warn(self, text: str) -> None:
-        self.bars.console.print(f"threefold: {text}", highlight=False, markup=False, soft_wrap=True)
+        self.bars.console.print(printable(f"threefold: {text}"), highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -112,14 +114,14 @@ def fetching() -> Iterator[Report]:
         def report(text: str, done: int, total: int | None, /) -> None:
             if total == 0:  # a remark
                 if not bars.disable:
-                    console.print(text, highlight=False, markup=False, soft_wrap=True)
+                    console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
                 elif text.startswith("damaged"):
                     damaged.append(text)
                 return
             if text not in known:
-                known[text] = bars.add_task(text, total=total)
+                known[text] = bars.add_task(printable(text), total=total)
             bars.update(known[text], completed=done, total=total)
 
         yield report
     for text in damaged:  # had it failed, the error would have told of them
-        console.print(f"threefold: {text}", highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(f"threefold: {text}"), highlight=False, markup=False, soft_wrap=True)

@@ -1,12 +1,13 @@
 """`threefold report`, `status` and `merge`: what is in a store."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from threefold.cli.experiments import StoreFile
+from threefold.cli.stdout import say, write, write_foreign
+from threefold.text import printable
 
 
 def report(
@@ -21,30 +22,31 @@ def report(
     """Show what the experiments in a store came to, with verdicts, in a format of your choice."""
     from threefold.errors import ThreefoldError, unknown
     from threefold.experiments.ask import sections
-    from threefold.report import ENDINGS, FORMATS, render, save_figures
+    from threefold.experiments.status import cannot_be_read
+    from threefold.report import FORMATS, HEADS, render, save_figures
     from threefold.results import Store
-    from threefold.results.output import check_output
+    from threefold.results.output import begins_with, check_output, is_special, write_output
 
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
     with Store(store, readonly=True) as opened:
-        found = sections(opened)
+        found, unreadable = sections(opened), opened.unreadable()
     if not any(section.results for section in found):
-        raise ThreefoldError(f"store '{store}' holds no results of an experiment; right would be one that does.")
+        raise ThreefoldError(f"store '{store}' holds no results of an experiment; give one that does.")
+    for name, why in unreadable.items():
+        typer.echo(printable(f"threefold: experiment {cannot_be_read(name, why)}"), err=True)
+    head, is_ours = HEADS[format], begins_with(HEADS[format])
     shown = output == Path("-") or (output is None and figures is None)
-    try:
-        if output and not shown:
-            check_output(output, ENDINGS[format], store)
-        if figures:
-            for path in save_figures(found, figures):
-                typer.echo(path)
-        text = render(found, format, plain=output is not None)
-        if shown:
-            sys.stdout.write(text)
-        elif output:
-            output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ThreefoldError(f"the report cannot be written ({error}); right would be a folder of your own.") from error
+    if output and not shown and not is_special(output):
+        check_output(output, is_ours, store)
+    for path in save_figures(found, figures) if figures else ():
+        say(str(path))
+    text = render(found, format, plain=output is not None)
+    if shown:
+        (write if format == "terminal" else write_foreign)(text)
+    elif output:
+        whole = text if text.startswith(head) else f"{head}{text}"
+        write_output(output, whole.encode(errors="replace"), is_ours, store)
 
 
 def status(store: StoreFile = Path("threefold.db")) -> None:
@@ -54,15 +56,15 @@ def status(store: StoreFile = Path("threefold.db")) -> None:
 
     with Store(store, readonly=True) as opened:
         for line in status_of(opened):
-            typer.echo(line)
+            say(line)
 
 
 def merge(
     destination: Annotated[Path, typer.Argument(help="Store to merge into.")],
-    sources: Annotated[list[Path], typer.Argument(help="Stores to merge.")],
+    sources: Annotated[list[Path], typer.Argument(help="Stores to merge, or files that export rows wrote.")],
 ) -> None:
     """Gather results of several machines in one store."""
     from threefold.results import merge
 
     merged = merge(destination, sources)
-    typer.echo(f"{destination}: {merged.added} runs added, {merged.present} were there already.")
+    say(f"{destination}: {merged.added} runs added, {merged.present} were there already.")

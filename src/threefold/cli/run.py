@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from threefold.cli.experiments import StoreFile, TimeLimit, Yes
+from threefold.cli.stdout import console, write
+from threefold.text import printable
+
 if TYPE_CHECKING:
     from threefold.experiments import Cell, Result
     from threefold.scenarios import Scenario
@@ -41,21 +45,26 @@ def run(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")] = "auto",
-    store: Annotated[Path, typer.Option(help="File that keeps finished runs.")] = Path("threefold.db"),
+    time_limit: TimeLimit = None,
+    yes: Yes = False,
+    store: StoreFile = Path("threefold.db"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Train methods in scenarios, one network for each seed, and compare them with the published numbers."""
     from threefold import protocols
     from threefold.cli.progress import Bars, fetching
+    from threefold.cli.stopping import loaded, stopped, stopping
     from threefold.data import load
     from threefold.errors import ThreefoldError
-    from threefold.experiments import Cell, Settings, parse_seeds, run_cells
+    from threefold.experiments import Cell, Settings, Stopped, parse_seeds, run_cells
     from threefold.experiments.ask import Asked
     from threefold.experiments.cell import written
+    from threefold.experiments.limits import check_runs
     from threefold.experiments.run import check_batches
     from threefold.methods import METHODS, parse
     from threefold.results import Store
 
+    loaded()
     # everything that needs no data is checked before any is fetched
     kind, named = protocols.find(protocol)
     if data and named:
@@ -70,6 +79,7 @@ def run(
     settings.resolved_device()
     for each in wanted:
         each.using_task_in(cast("TaskIdIn | None", task_id_in))
+    check_runs(len(methods) * len(wanted), len(methods) * len(wanted) * len(chosen), confirmed=yes)
     with fetching() as report:
         cut = kind(load(named or "mnist" if data is None else data, report=report), tasks)
 
@@ -82,24 +92,32 @@ def run(
     cell = allowed[0]
     name = f"{cut.title}, {cell.training.iters} iterations"
     check_batches(allowed, chosen)  # before the store is there
+    asked = Asked(f"run {name}", name, chosen, allowed, refused, command=typed(sys.argv))
     with Store(store) as opened:  # now, so that others can see what is asked for while it is trained
-        Asked(f"run {name}", name, chosen, allowed, refused, command=typed(sys.argv)).add(opened)
-    with Bars(len(allowed)) as bars:
-        results = run_cells(allowed, chosen, store, bars)
+        asked.add(opened)
+    try:
+        with stopping(time_limit) as stop, Bars(len(allowed)) as bars:
+            results = run_cells(allowed, chosen, store, bars, stop)
+    except Stopped:
+        with Store(store, readonly=True) as opened:
+            left = asked.left(opened)
+        stopped(left)
     if as_json:
-        print(json.dumps(_document(results, refused), indent=2, allow_nan=False))
+        write(json.dumps(_document(results, refused), indent=2, allow_nan=False) + "\n")
     else:
         _show(results, refused, store)
 
 
 def typed(words: "Sequence[str]") -> str:
-    """What was typed, but for the store: whoever shows it knows where it found it."""
+    """What was typed, but for the store (whoever shows it knows where it found it) and the time it might take."""
     program = ["threefold"] if Path(words[0]).name in ("threefold", "__main__.py") else ["python", words[0]]
-    rest = list(words[1:])
-    while "--store" in rest:
-        place = rest.index("--store")
-        del rest[place : place + 2]
-    return shlex.join([*program, *(word for word in rest if not word.startswith("--store="))])
+    rest, kept = iter(words[1:]), []
+    for word in rest:
+        if word in ("--store", "--time-limit"):
+            next(rest, None)
+        elif not word.startswith(("--store=", "--time-limit=")):
+            kept.append(word)
+    return shlex.join([*program, *kept])
 
 
 def _scenarios(names: "Sequence[str]") -> "list[Scenario]":
@@ -123,24 +141,23 @@ def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]"
 
 
 def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", store: Path) -> None:
-    from rich.console import Console
-
     from threefold.experiments import Section
     from threefold.report.evidence import boards
     from threefold.report.terminal import fitting, reasons
 
-    console = Console(width=None if sys.stdout.isatty() else 120)
     (board,) = boards(Section("run", "run", "table", results, refused))
-    console.print(fitting(console, board))
-    for where, reason in reasons(board).items():
-        console.print(f"– {where}: {reason}", style="dim", markup=False, highlight=False)
-    for found in board.cells:
-        if found.result.diverged:
-            seeds = ", ".join(map(str, found.result.diverged))
-            console.print(f"{found.row} in {found.column} diverged for seed {seeds}.", markup=False, highlight=False)
-    note = shortened(results, store)
-    if note:
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
+    with console(120) as screen:
+        screen.print(fitting(screen, board))
+        for where, reason in reasons(board).items():
+            screen.print(printable(f"– {where}: {reason}"), style="dim", markup=False, highlight=False)
+        for found in board.cells:
+            if found.result.diverged:
+                seeds = ", ".join(map(str, found.result.diverged))
+                told = f"{found.row} in {found.column} diverged for seed {seeds}."
+                screen.print(printable(told), markup=False, highlight=False)
+        note = shortened(results, store)
+        if note:
+            screen.print(printable(note), markup=False, highlight=False, soft_wrap=True)
 
 
 def shortened(results: "Sequence[Result]", store: Path) -> str | None:

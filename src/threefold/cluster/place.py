@@ -1,4 +1,4 @@
-"""The driver's side: cohorts become Ray tasks, and what they stream back is passed on to the campaign."""
+"""The driver's side: cohorts become Ray tasks, and what they stream back is passed on to the scheduler."""
 
 import time
 from collections.abc import Mapping
@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-import torch
 from ray.exceptions import OutOfMemoryError, RayError
 
 from threefold.cluster import task
 from threefold.cluster.connect import first_sentence
 from threefold.cluster.shipping import Warehouse
-from threefold.engine import Checkpoint, Progress
+from threefold.engine import Progress
 from threefold.errors import ThreefoldError
 from threefold.experiments import Work
 from threefold.experiments.cohort import described
@@ -100,9 +99,9 @@ class Cluster:
         options: dict[str, Any] = {"num_cpus": self.need["CPU"], "num_gpus": self.need.get("GPU", 0)}
         if self.refused:
             options["label_selector"] = {"ray.io/node-id": f"!in({','.join(self.refused)})"}
-        threads = max(1, int(self.need["CPU"]))
+        threads, checkpoint = max(1, int(self.need["CPU"])), stream.work.checkpoint
         begun = self.task.options(scheduling_strategy="SPREAD", **options).remote(
-            task.versions(), self.trains, packed, refs, _content(stream.work.checkpoint), threads
+            task.versions(), self.trains, packed, refs, checkpoint.content() if checkpoint else None, threads
         )
         self.streams[begun] = stream
 
@@ -173,10 +172,3 @@ class Cluster:
         for each in self.streams:
             ray.cancel(each, force=True)
         self.streams.clear()
-
-
-def _content(checkpoint: Checkpoint | None) -> bytes | None:
-    """The file of a checkpoint, if there is one that can be used."""
-    if checkpoint is None or checkpoint.load(torch.device("cpu")) is None:
-        return None
-    return checkpoint.path.read_bytes()

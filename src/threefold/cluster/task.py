@@ -57,24 +57,26 @@ def versions() -> dict[str, str]:
 class Streamed(Checkpoint):
     """A checkpoint that is not kept here: the driver has the last one, and gets the next."""
 
-    def __init__(self, last: bytes | None, send: Send) -> None:
-        super().__init__(Path())
+    def __init__(self, name: str, last: bytes | None, send: Send) -> None:
+        super().__init__(Path(f"{name}.pt"))
         self.last, self.send = last, send
 
     def save(self, state: dict[str, Any]) -> None:
         with TemporaryDirectory() as folder:
-            file = Checkpoint(Path(folder) / "checkpoint")
+            file = Checkpoint(folder / self.path)
             file.save(state)
             self.send(Kept(file.path.read_bytes()))
 
-    def load(self, device: torch.device) -> dict[str, Any] | None:
+    def load(
+        self, device: torch.device, fits: Callable[[dict[str, Any]], bool] = lambda state: True
+    ) -> dict[str, Any] | None:
         if self.last is None:
             return None
         with TemporaryDirectory() as folder:
-            file = Checkpoint(Path(folder) / "checkpoint")
+            file = Checkpoint(folder / self.path)
             file.path.write_bytes(self.last)
             self.last = None
-            return file.load(device)
+            return file.load(device, fits)
 
 
 def train(packed: bytes, refs: dict[str, Ref], checkpoint: bytes | None, threads: int) -> Iterator[Event]:
@@ -107,7 +109,7 @@ def _train(cohort: Cohort, checkpoint: bytes | None, threads: int, events: "Queu
                 return
 
     try:
-        records = execute(cohort, Streamed(checkpoint, events.put), report)
+        records = execute(cohort, Streamed(cohort.name, checkpoint, events.put), report)
     except Exception as error:
         if out_of_memory(error):
             events.put(TooLarge())

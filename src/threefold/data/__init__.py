@@ -35,7 +35,7 @@ def load(name_or_path: str | Path, *, report: Report | None = None) -> Dataset:
     go bad at any time.
     """
     if Path(name_or_path).suffix.lower() == ".npz":
-        return load_npz(Path(name_or_path).expanduser())
+        return load_npz(_expanded(Path(name_or_path)))
     entry = _entry(str(name_or_path))
     files = obtain(entry, report=report)
     return Dataset.from_arrays(
@@ -63,6 +63,15 @@ def check(name: str) -> list[FileState]:
         elif not bad:
             states.append(FileState(cache.folder / file.name, "missing"))
     return states
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ThreefoldError(
+            f"data file '{path}' begins with a user's folder that is not known; give a path without ~."
+        ) from error
 
 
 def _entry(name: str) -> Entry:

@@ -11,6 +11,7 @@ from time import monotonic, sleep
 from threefold.data.catalog import CATALOG, Entry, File, Refused
 from threefold.data.progress import Report
 from threefold.errors import ThreefoldError
+from threefold.reading import open_file
 
 try:
     import fcntl
@@ -55,7 +56,7 @@ class Cache:
                 folder / name for folder in (self.folder, self.root) for name in (file.name, f"{file.name}.gz")
             ):
                 try:
-                    with path.open("rb") as stream:
+                    with open_file(path) as stream:
                         data = stream.read(file.limit + 1)
                     survey.found[file] = file.accept(data)
                     survey.paths[file] = path

@@ -114,11 +114,7 @@ CATALOG: Mapping[str, Entry] = {
                 "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
                 "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
             ),
-            (
-                "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-                # the authors' own address has no HTTPS; the sums prove the files, whoever sends them
-                "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            ),
+            ("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",),
             Debian("dataset-fashion-mnist", "/usr/share/datasets/fashion-mnist"),
         ),
     )

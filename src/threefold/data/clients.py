@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 from threefold.data.catalog import Debian, File, Npm
 from threefold.data.download import SourceFailed
+from threefold.reading import open_file
 
 Delivery = Generator[tuple[File, bytes], None, None]
 
@@ -75,7 +76,7 @@ def from_debian(debian: Debian, files: Sequence[File]) -> Delivery:
 def _folder(folder: Path, files: Sequence[File]) -> Delivery:
     for file in files:
         try:
-            with (folder / f"{file.name}.gz").open("rb") as stream:
+            with open_file(folder / f"{file.name}.gz") as stream:
                 yield file, stream.read(file.limit + 1)
         except OSError as error:
             raise SourceFailed(f"{file.name}.gz cannot be read ({error.strerror})") from error

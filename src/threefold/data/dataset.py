@@ -36,7 +36,7 @@ class Dataset:
     test_y: Tensor
     fingerprint: str
 
-    @property
+    @cached_property
     def classes(self) -> int:
         return int(self.train_y.max()) + 1
 
@@ -49,11 +49,15 @@ class Dataset:
         """A dataset in which this share of every class's training samples, the last ones, takes the test set's place.
 
         For choosing hyperparameters: its samples are the training data's alone, so nothing of the test set is seen.
+        Of every class there must be samples on both sides.
         """
+        if not 0 < share < 1:
+            raise ThreefoldError(f"validation share must be more than 0 and less than 1, got {share}.")
+        self._check_kept(share)
         held = torch.zeros(len(self.train_y), dtype=torch.bool)
         for label in range(self.classes):
             own = torch.nonzero(self.train_y == label).flatten()
-            held[own[len(own) - max(1, round(share * len(own))) :]] = True
+            held[own[len(own) - _held_out(share, len(own)) :]] = True
         name = f"{self.name} validation"
         kept = ~held
         return type(self)(
@@ -63,6 +67,19 @@ class Dataset:
             self.train_x[held],
             self.train_y[held],
             sha256(f"{self.fingerprint} validation {share}".encode()).hexdigest(),
+        )
+
+    def _check_kept(self, share: float) -> None:
+        """Does a validation share leave something of every class? If not of the smallest, then not of all."""
+        label = int(torch.bincount(self.train_y).argmin())
+        samples = int((self.train_y == label).sum())
+        if _held_out(share, samples) < samples:
+            return
+        taken = f"all {samples} samples" if samples > 1 else "the only sample"
+        advice = f"{1 / samples:.2g} or less" if samples > 1 else "data with at least 2 samples of each class"
+        raise ThreefoldError(
+            f"validation share must leave training samples of every class, got {share}, which takes {taken} of class"
+            f" {label} of {self.name}; use {advice}."
         )
 
     @cached_property
@@ -105,6 +122,11 @@ class Dataset:
         _check_classes(arrays["train_y"], arrays["test_y"])
         tensors = {field: torch.from_numpy(array) for field, array in arrays.items()}
         return cls(name=name, **tensors, fingerprint=_fingerprint(arrays))
+
+
+def _held_out(share: float, samples: int) -> int:
+    """How many of a class's samples are held out for validation."""
+    return max(1, round(share * samples))
 
 
 def _numpy(field: str, value: object) -> NDArray[Any]:

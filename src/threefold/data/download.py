@@ -6,6 +6,7 @@ import urllib.request
 from dataclasses import dataclass
 from threading import Event, Thread
 from time import monotonic
+from typing import Any
 
 from threefold.data.progress import Report
 
@@ -58,6 +59,16 @@ def download(url: str, limit: int, report: Report, patience: Patience) -> bytes:
     return body
 
 
+class StayEncrypted(urllib.request.HTTPRedirectHandler):
+    """Follows a server that sends us elsewhere, but never from HTTPS to an address without it."""
+
+    def redirect_request(self, req: urllib.request.Request, *rest: Any) -> urllib.request.Request | None:
+        newurl = rest[-1]
+        if req.type == "https" and not str(newurl).startswith("https:"):
+            raise SourceFailed(f"leads to {newurl}, which is not encrypted")
+        return super().redirect_request(req, *rest)
+
+
 class _Transfer:
     """The thread's side of a download. Once abandoned it ends by itself at its next piece or timeout."""
 
@@ -80,7 +91,8 @@ class _Transfer:
 
     def _receive(self) -> None:
         request = urllib.request.Request(self.url, headers={"User-Agent": "threefold"})
-        with urllib.request.urlopen(request, timeout=self.silence) as response:
+        opener = urllib.request.build_opener(StayEncrypted)
+        with opener.open(request, timeout=self.silence) as response:
             length = response.headers.get("Content-Length", "")
             self.total = int(length) if length.isdecimal() else None
             while not self.abandoned and (piece := response.read1(1 << 16)):

@@ -2,15 +2,20 @@
 
 import zipfile
 import zlib
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from threefold.data.catalog import CATALOG
 from threefold.data.dataset import Dataset
 from threefold.errors import ThreefoldError
+from threefold.memory import in_bytes, memory_limit
+from threefold.reading import open_file
+from threefold.text import printable
 
 FIELDS = ("train_x", "train_y", "test_x", "test_y")
 
@@ -23,28 +28,39 @@ def load_npz(path: Path) -> Dataset:
         why = "is not a file" if path.exists() else "does not exist"
         raise ThreefoldError(f"data file '{path}' {why}; give an .npz file with the arrays {', '.join(FIELDS)}.")
     try:
-        zipped = zipfile.is_zipfile(path)
+        with open_file(path) as file:
+            if not zipfile.is_zipfile(file):
+                raise ThreefoldError(
+                    f"data file '{path}' is not a zip archive, or is cut short; save it with numpy.savez."
+                )
+            file.seek(0)
+            arrays = _read(file, path)
     except OSError as error:
-        raise ThreefoldError(f"data file '{path}' cannot be read ({error.strerror}).") from error
-    if not zipped:
-        raise ThreefoldError(f"data file '{path}' is not a zip archive, or is cut short; save it with numpy.savez.")
-    arrays = _read(path)
+        raise ThreefoldError(f"data file '{path}' cannot be read ({error.strerror or error}).") from error
     try:
         name = path.name if path.stem in CATALOG else path.stem  # what is called mnist.npz need not be MNIST
-        return Dataset.from_arrays(*arrays, name=name.encode("utf-8", "replace").decode())
+        return Dataset.from_arrays(*arrays, name=printable(name.encode("utf-8", "replace").decode()))
     except ThreefoldError as error:
         raise ThreefoldError(f"data file '{path}': {error}") from error
 
 
-def _read(path: Path) -> list[NDArray[Any]]:
+def _read(file: BinaryIO, path: Path) -> list[NDArray[Any]]:
     field = ""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(file, allow_pickle=False) as archive:
             missing = [name for name in FIELDS if name not in archive.files]
             if missing:
                 raise ThreefoldError(
                     f"data file '{path}' lacks {', '.join(missing)}; it has {', '.join(archive.files) or 'no arrays'}, "
                     f"and must have {', '.join(FIELDS)}."
+                )
+            need = 0
+            for field in FIELDS:
+                need += _memory(archive.zip, f"{field}.npy")
+            if need > (free := memory_limit()):
+                raise ThreefoldError(
+                    f"data file '{path}' needs {in_bytes(need)} of memory, and {in_bytes(free)} are free; give a"
+                    " smaller file, or use a machine with more."
                 )
             arrays = []
             for field in FIELDS:
@@ -57,3 +73,17 @@ def _read(path: Path) -> list[NDArray[Any]]:
             ) from error
         where = f"array {field} in data file '{path}'" if field else f"data file '{path}'"
         raise ThreefoldError(f"{where} is damaged and cannot be read; save it again with numpy.savez.") from error
+
+
+def _memory(archive: zipfile.ZipFile, name: str) -> int:
+    """The bytes that an array takes when it is read, and again as we keep it, by what its header says.
+
+    NumPy would set that memory aside before it reads on. The archive says how long the array is, and gives no more.
+    """
+    with archive.open(name) as stream:
+        old = npy.read_magic(stream) == (1, 0)
+        shape, _, dtype = (npy.read_array_header_1_0 if old else npy.read_array_header_2_0)(stream)
+    size = prod(shape) * dtype.itemsize
+    if size > archive.getinfo(name).file_size and not dtype.hasobject:
+        raise ValueError("shorter than its header says")
+    return size + prod(shape) * (5 if name.endswith("_x.npy") else 8)  # and a byte each to see that all are finite

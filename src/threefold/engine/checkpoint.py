@@ -1,43 +1,43 @@
-"""A finished task is kept the moment it is finished (DESIGN idea 6)."""
+"""A finished task is kept the moment it is finished."""
 
+import errno
 import os
+import re
+import stat
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from io import BytesIO
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from uuid import uuid4
 from zlib import crc32
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from threefold.errors import ThreefoldError
 
-FORMAT = 4
+FORMAT = 5
 CHUNK = 1 << 24
+_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def _seal(total: int) -> bytes:
-    """What a file ends with: torch.load does not notice a flipped bit, so the file carries a sum of its own."""
-    return f"\nthreefold checkpoint {FORMAT}, sum {total:08x}\n".encode()
+class NotAFile(OSError):
+    """A link, a pipe or a folder is where a file of ours should be."""
 
 
-def _sum(path: Path) -> int:
-    total = 0
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            total = crc32(chunk, total)
-    return total
-
-
-def _alive(process: int) -> bool:
+def open_own(path: Path) -> IO[bytes]:
+    """A file that we wrote, for reading. What is in its place is neither followed nor waited for."""
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+        number = os.open(path, _READING)
+    except OSError as error:
+        raise NotAFile(str(error)) if error.errno in (errno.ELOOP, errno.ENXIO) else error from error
+    if stat.S_ISREG(os.fstat(number).st_mode):
+        return os.fdopen(number, "rb")
+    os.close(number)
+    raise NotAFile(f"'{path}' is not a file")
 
 
 class Checkpoint:
@@ -52,7 +52,8 @@ class Checkpoint:
 
         def write(path: Path) -> None:
             torch.save(state, path)  # by its path: then PyTorch writes without Python, and training goes on
-            seal = _seal(_sum(path))
+            with path.open("rb") as file:
+                seal = self._seal(_sum(file, path.stat().st_size))
             with path.open("ab") as file:
                 file.write(seal)
 
@@ -63,47 +64,118 @@ class Checkpoint:
         self._replace(lambda path: path.write_bytes(content))
 
     def _replace(self, write: Callable[[Path], object]) -> None:
-        temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
+        temporary = self.path.with_suffix(f".{uuid4().hex}.tmp")  # a name that is not there, so no link to follow
+        self._make_folder()
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             write(temporary)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             temporary.replace(self.path)
         except (OSError, RuntimeError) as error:
-            raise ThreefoldError(
-                f"checkpoint '{self.path}' cannot be written ({error}); right would be a store in a folder with space."
-            ) from error
+            raise self._unwritten(error) from error
         finally:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
-    def load(self, device: torch.device) -> dict[str, Any] | None:
-        """The last finished task's state; None when there is none that can be used."""
+    def _make_folder(self) -> None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)  # better to fail now than after the first task
-            found = self.path.read_bytes()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: Exception) -> ThreefoldError:
+        return ThreefoldError(
+            f"checkpoint '{self.path}' cannot be written ({error}); use a store in a folder with space."
+        )
+
+    def load(
+        self, device: torch.device, fits: Callable[[dict[str, Any]], bool] = lambda state: True
+    ) -> dict[str, Any] | None:
+        """The last finished task's state; None when there is none that can be used.
+
+        A file that is not what we wrote, or does not fit, is damaged and set aside. Too little memory or a failing disk
+        are no damage: the file stays, and can be used when they are better.
+        """
+        self._make_folder()  # better to fail now than after the first task
+        try:
+            state = _unpacked(self.path) if self._is_whole() else None
+            if isinstance(state, dict) and fits(state):
+                loaded: dict[str, Any] = tree_map_only(Tensor, lambda tensor: tensor.to(device), state)
+                return loaded
         except FileNotFoundError:
             return None
-        except OSError as error:
+        except (OSError, MemoryError, RuntimeError) as error:
+            why = str(error).partition("\n")[0] or "no memory"
             raise ThreefoldError(
-                f"checkpoint '{self.path}' cannot be written or read ({error}); right would be a store elsewhere."
+                f"checkpoint '{self.path}' cannot be loaded now ({why}); it was not touched; give the same command "
+                "again where there is more memory or the disk can be read, or delete it to begin its runs anew."
             ) from error
-        size = len(_seal(0))
-        with suppress(Exception):  # whatever a file that no version of ours wrote makes of the reader
-            if found[-size:] == _seal(crc32(memoryview(found)[:-size])):
-                state: dict[str, Any] = torch.load(BytesIO(found[:-size]), map_location=device, weights_only=True)
-                return state
-        names = (self.path.with_suffix(f".{n}.damaged" if n else ".damaged") for n in count())
-        self.set_aside = next(name for name in names if not name.exists())
-        self.path.replace(self.set_aside)
+        self._set_aside()
+        return None
+
+    def content(self) -> bytes | None:
+        """The whole file, for another machine; None when there is none that can be used."""
+        try:
+            if self._is_whole():
+                return self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except (OSError, MemoryError) as error:
+            raise ThreefoldError(f"checkpoint '{self.path}' cannot be read ({error}); it was not touched.") from error
+        self._set_aside()
         return None
 
     def discard(self) -> None:
         """The cohort is done: its file, and what killed processes left of it, may go."""
-        self.path.unlink(missing_ok=True)
-        for path in self.path.parent.glob(f"{self.path.stem}.*.tmp"):
-            if not _alive(int(path.suffixes[-2][1:])):
-                path.unlink(missing_ok=True)
+        for path in (self.path, *self.path.parent.glob(f"{self.path.stem}.*.tmp")):
+            with suppress(OSError):
+                path.unlink()
         with suppress(OSError):
             self.path.parent.rmdir()  # unless other cohorts have files there
+
+    def _seal(self, total: int) -> bytes:
+        """What a file ends with: whose it is, and a sum, as torch.load does not notice a flipped bit."""
+        return f"\nthreefold checkpoint {FORMAT} of {self.path.stem}, sum {total:08x}\n".encode()
+
+    def _is_whole(self) -> bool:
+        """Is it a file, not a link or a pipe, with the right seal?"""
+        try:
+            with open_own(self.path) as file:
+                size = os.fstat(file.fileno()).st_size - len(self._seal(0))
+                seal = self._seal(_sum(file, max(0, size)))
+                return file.read(len(seal) + 1) == seal
+        except NotAFile:
+            return False
+
+    def _set_aside(self) -> None:
+        names = (self.path.with_suffix(f".{n}.damaged" if n else ".damaged") for n in count())
+        aside = next(name for name in names if not name.exists())
+        try:
+            self.path.replace(aside)
+        except OSError as error:
+            raise ThreefoldError(
+                f"checkpoint '{self.path}' is damaged, and cannot be set aside ({error}); delete it."
+            ) from error
+        self.set_aside = aside
+
+
+def _sum(file: IO[bytes], size: int) -> int:
+    """The sum over the next so many bytes."""
+    total = 0
+    while size and (chunk := file.read(min(size, CHUNK))):
+        total, size = crc32(chunk, total), size - len(chunk)
+    return total
+
+
+def _unpacked(path: Path) -> Any:
+    """What is in a file; None if PyTorch cannot make sense of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about pickles that are not ours
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            if re.search("allocate memory|out of memory", str(error)):
+                raise
+            return None

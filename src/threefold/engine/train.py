@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map_only
 from threefold.engine.checkpoint import Checkpoint
 from threefold.engine.evaluate import accuracies
 from threefold.engine.sampling import Prefetch, Sampler
+from threefold.engine.saved_state import fits
 from threefold.engine.saver import Saver
 from threefold.engine.sharing import Evaluated, Replicas, Stacks
 from threefold.engine.stack import ReplicaStack
@@ -120,7 +121,7 @@ class _State:
 
         What was read was copied, and is dropped here: gigabytes on a GPU must not stay for the rest of training.
         """
-        if checkpoint and (saved := checkpoint.load(stacks.device)):
+        if checkpoint and (saved := checkpoint.load(stacks.device, lambda state: fits(stacks, state))):
             stacks.restore(saved["stacks"])
             measured = [Measured(**each) for each in tree_map_only(Tensor, Tensor.cpu, saved["measured"])]
             return cls(stacks, measured, saved["seconds"], saved["finished"])

@@ -9,6 +9,7 @@ from threefold import protocols, scenarios
 from threefold.data import Report, load
 from threefold.errors import ThreefoldError, unknown
 from threefold.experiments.cell import Cell, Settings, written
+from threefold.experiments.limits import check_runs
 from threefold.experiments.result import Result
 from threefold.experiments.section import Kind, Section
 from threefold.experiments.seeds import parse_seeds
@@ -30,6 +31,7 @@ class Options:
     precision: str = "auto"
     cluster: str | None = None
     cuda: bool | None = None  # has the cluster GPUs? None: there is none
+    yes: bool = False  # are more runs meant than anybody would ask for by mistake?
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ class _Planned(NamedTuple):
 def ask(experiment: Experiment, options: Options, source: str, report: Report | None = None) -> Asked:
     """Every cell of the experiment, with the options applied. `source` is how the command line names it."""
     quick = experiment.quick if options.quick else None
+    check_runs(*_count(experiment, options), confirmed=options.yes)
     planned = list(_planned(experiment, options, report))
     trained = [each for each in planned if not each.reason]
     suffix = "".join(
@@ -202,6 +205,20 @@ def _full(experiment: Experiment, planned: _Planned) -> dict[str, int]:
     }
 
 
+def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
+    """How many cells the file has, and how many runs are wanted of them; a file of a few lines may have 10⁹ of them."""
+    quick, wanted = experiment.quick if options.quick else None, _only(experiment, options.only)
+    cells = runs = 0
+    for part in experiment.parts:
+        for spec, scenario in _pairs(part):
+            points = _thinned(spec, quick.points if quick else None).points * (2 if experiment.validation else 1)
+            given = spec.seeds or part.seeds or experiment.seeds
+            seeds = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
+            cells += points
+            runs += points * len(seeds) if wanted(spec, scenario) else 0
+    return cells, runs
+
+
 def _seeds(given: str, quick: QuickSpec | None) -> tuple[int, ...]:
     """The seeds that were given; of a rehearsal its own, unless they are more."""
     seeds = parse_seeds(given)
@@ -266,6 +283,7 @@ def _command(source: str, options: Options) -> str:
     for option, value in (("--seeds", options.seeds), ("--iters", options.iters), ("--only", ",".join(options.only))):
         words += [option, str(value)] if value else []
     words += ["--quick"] if options.quick else []
+    words += ["--yes"] if options.yes else []
     words += ["--device", options.device] if options.device != "auto" else []
     words += ["--precision", options.precision] if options.precision != "auto" else []
     words += ["--cluster", options.cluster] if options.cluster else []

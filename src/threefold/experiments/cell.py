@@ -13,6 +13,7 @@ from torch import nn
 from threefold.engine import Training
 from threefold.errors import ThreefoldError, unknown
 from threefold.experiments.absent import absent
+from threefold.experiments.limits import check_networks, check_numbers, check_sizes
 from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import METHODS, Method, Part, paper, resolve
 from threefold.methods.learner import Setting
@@ -60,6 +61,10 @@ class Settings(BaseModel):
         copy._cuda = cuda
         return copy
 
+    @property
+    def is_elsewhere(self) -> bool:
+        return self._cuda is not None
+
     def resolved_device(self) -> str:
         available = torch.cuda.is_available() if self._cuda is None else self._cuda
         if self.device == "cuda" and not available:
@@ -73,6 +78,9 @@ class Settings(BaseModel):
         """Of matrix products: on a GPU tf32 unless asked otherwise, which moves no mean (docs/reproduction.md)."""
         usual = "tf32" if self.resolved_device() == "cuda" else "fp32"
         return usual if self.precision == "auto" else self.precision
+
+
+_NUMBERS: dict[tuple[Setting, tuple[tuple[type[Part], str], ...]], int] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +110,11 @@ class Cell:
         )
         where = _task_used_in(scenario, method, task_id_in)
         cell = cls(protocol, scenario.using_task_in(where), method, training, settings.lr or defaults.lr, where)
+        check_numbers(method, training, protocol.tasks)
+        check_sizes(cell.setting, device=training.device, elsewhere=settings.is_elsewhere)
         if cell.refusal():
             return cell
+        check_networks(cell.name, cell.numbers, device=training.device, elsewhere=settings.is_elsewhere)
         return replace(cell, method=resolve(method, protocol.name, scenario.name))
 
     @property
@@ -152,12 +163,26 @@ class Cell:
 
     @cached_property
     def numbers(self) -> int:
-        """Parameters of all networks that one run trains."""
-        setting = self.setting
-        with torch.device("meta"):
-            nets: dict[str, nn.Module] = {"classifier": self.classifier()}
-            for part in self.method.parts:
-                nets |= part.networks(setting)
+        """Parameters of all networks that one run trains.
+
+        Numbers that may differ between replicas change no shape, so the cells of a grid are counted once.
+        """
+        setting, parts = self.setting, self.method.parts
+        shapes = tuple((type(part), part.model_dump_json(exclude=set(part.per_replica()))) for part in parts)
+        if (setting, shapes) not in _NUMBERS:
+            _NUMBERS[setting, shapes] = self._count()
+        return _NUMBERS[setting, shapes]
+
+    def _count(self) -> int:
+        try:
+            with torch.device("meta"):  # has shapes, and no memory
+                nets: dict[str, nn.Module] = {"classifier": self.classifier()}
+                for part in self.method.parts:
+                    nets |= part.networks(self.setting)
+        except RuntimeError as error:
+            if "overflow" not in str(error):
+                raise
+            raise ThreefoldError(f"{self.name} has networks larger than any memory; use smaller numbers.") from error
         return sum(p.numel() for net in nets.values() for p in net.parameters())
 
     def refusal(self) -> str | None:

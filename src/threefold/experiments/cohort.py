@@ -4,16 +4,16 @@ Stacks that share what is trained (`engine.sharing`) are one cohort.
 """
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain
 
-import torch
-
 from threefold.engine import Replicas
 from threefold.experiments.cell import Cell
+from threefold.experiments.limits import Sizes, free_on
+from threefold.memory import memory_limit
 from threefold.results import run_key
 
 SHARE_OF_MEMORY = 0.7  # of what is free: evaluation and consolidation need some, too
@@ -56,7 +56,7 @@ class Cohort:
     def keys(self) -> list[str]:
         return [run.key for run in self.runs]
 
-    @property
+    @cached_property
     def name(self) -> str:
         """A cohort is known by its runs, so the same command finds its checkpoint again."""
         return name_of(self.keys)
@@ -66,18 +66,15 @@ class Cohort:
         """What it costs, in numbers that steps move; good enough to put cheap cohorts first."""
         return sum(run.cell.numbers for run in self.runs) * self.cell.training.iters * self.cell.protocol.tasks
 
+    def without(self, done: Container[str]) -> "Cohort":
+        """Its runs that are not done."""
+        return Cohort(tuple(run for run in self.runs if run.key not in done))
+
     def halves(self) -> "list[Cohort]":
         """Whole stacks as long as there are several."""
-        crews = self.stacks if len(self.stacks) > 1 else [(run,) for run in self.runs]
-        middle = len(crews) // 2
-        return [Cohort(tuple(chain(*crews[:middle]))), Cohort(tuple(chain(*crews[middle:])))]
-
-    def pieces(self) -> "Iterator[Cohort]":
-        """Itself, its halves, their halves, and so on: all that it may have been cut into."""
-        yield self
-        if len(self.runs) > 1:
-            for half in self.halves():
-                yield from half.pieces()
+        stacks = self.stacks if len(self.stacks) > 1 else [(run,) for run in self.runs]
+        middle = len(stacks) // 2
+        return [Cohort(tuple(chain(*stacks[:middle]))), Cohort(tuple(chain(*stacks[middle:])))]
 
 
 def name_of(keys: Iterable[str]) -> str:
@@ -158,52 +155,33 @@ def cut(cohorts: Sequence[Cohort], number: int, begun: Set[str] = frozenset()) -
     return sorted(pieces, key=lambda cohort: cohort.weight, reverse=True)
 
 
-def left_of(cohort: Cohort, done: Set[str], begun: Set[str]) -> list[Cohort]:
-    """What is left of a cohort when some runs are done, cut as it was when its pieces were begun.
-
-    Memory and idle accelerators decide how cohorts are cut, and checkpoints are known by their cohorts' names.
-    """
-    left = Cohort(tuple(run for run in cohort.runs if run.key not in done))
-    if not left.runs:
-        return []
-    if begun and left.name not in begun:
-        for tree in (left, cohort):
-            if any(piece.name in begun for piece in tree.pieces()):
-                return [piece for half in tree.halves() for piece in left_of(half, done, begun)]
-    return [left]
-
-
 def as_begun(
-    cohorts: Sequence[Cohort],
-    begun: Iterable[Cohort],
-    runs: Iterable[Run],
-    memory: Callable[[str], int] | None = None,
-    *,
-    anew: bool = True,
+    runs: Iterable[Run], begun: Iterable[Cohort], done: Container[str], memory: Callable[[str], int] | None = None
 ) -> list[Cohort]:
-    """Cohorts of these runs; but those that were begun stay as they were cut then, and the others are planned anew; or,
-    if not `anew`, only those that have runs in common with them: the others may be halves of what did not fit.
+    """Cohorts of those of these runs that are not done, cheap ones first. What was begun stays as it was cut.
 
-    Of those begun that have runs in common, the first is the one to go on. One that can no longer fit begins anew.
+    Of those begun that have runs in common, the first is the one to go on, also if some of its runs are done. One that
+    can no longer fit begins anew.
     """
+    every = list(runs)
+    shortened = (cohort.without(done) for cohort in plan(every, memory))
+    planned = [cohort for cohort in shortened if cohort.runs]
+    left = {run.key: run for run in every if run.key not in done}
     kept: list[Cohort] = []
-    taken: set[str] = set()
     for cohort in begun:
-        if taken.isdisjoint(cohort.keys) and _can_fit(cohort, memory):
+        missing = cohort.without(done).keys
+        if missing and left.keys() >= set(missing) and _can_fit(cohort, memory):
             kept.append(cohort)
-            taken.update(cohort.keys)
-    if {cohort.name for cohort in kept} <= {cohort.name for cohort in cohorts}:
-        return list(cohorts)
-    others = [] if anew else [cohort for cohort in cohorts if taken.isdisjoint(cohort.keys)]
-    elsewhere = taken.union(*(cohort.keys for cohort in others))
-    rest = plan((run for run in runs if run.key not in elsewhere), memory)
-    first = sorted([*kept, *rest], key=lambda cohort: cohort.weight)
-    return [*first, *others]
+            for key in missing:
+                del left[key]
+    if not {cohort.name for cohort in kept} <= {cohort.name for cohort in planned}:
+        planned = [*kept, *plan(left.values(), memory)]
+    return sorted(planned, key=lambda cohort: cohort.weight)
 
 
 def _can_fit(cohort: Cohort, memory: Callable[[str], int] | None) -> bool:
     """Not only into the share of free memory that cohorts are planned for, but into all of it."""
-    shares = (len(crew) / capacity(crew[0].cell, memory) for crew in cohort.stacks)
+    shares = (len(stack) / capacity(stack[0].cell, memory) for stack in cohort.stacks)
     return len(cohort.runs) == 1 or sum(shares) <= 1 / SHARE_OF_MEMORY
 
 
@@ -225,19 +203,11 @@ def _shared(stack: Sequence[Run]) -> Hashable:
 
 def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:
     """How many networks fit at once into the memory that a device has free."""
-    inputs = cell.inputs
-    activations = cell.training.batch * (4 * inputs + 12 * cell.training.hidden)
-    each = 4 * (COPIES * cell.numbers + activations)
+    activations = cell.training.batch * (4 * cell.inputs + 12 * cell.training.hidden)
+    each = max(4 * (COPIES * cell.numbers + activations), Sizes.of(cell.setting).tables)
     free = (memory or _free_memory)(cell.training.device)
     return max(1, int(free * SHARE_OF_MEMORY / each))
 
 
 def _free_memory(device: str) -> int:
-    if device == "cuda":
-        return torch.cuda.mem_get_info()[0]
-    try:
-        with open("/proc/meminfo") as file:
-            free = next(line for line in file if line.startswith("MemAvailable"))
-        return int(free.split()[1]) * 1024
-    except (OSError, StopIteration, ValueError):
-        return 8 << 30
+    return free_on(device) or memory_limit()

@@ -1,19 +1,19 @@
 """Trains one cohort and makes records of what came out."""
 
-import os
 import platform
 import re
-import subprocess
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from threefold.engine import Checkpoint, Measured, Progress, train
 from threefold.experiments.cohort import Cohort, Run, replicas_of
-from threefold.results import Record, measure, pack, run_key
+from threefold.results import Record, pack, run_key
+from threefold.revision import revision
 from threefold.version import VERSION
 
 
@@ -46,7 +46,7 @@ def _record(run: Run, measured: Measured, replica: int, cohort: int) -> Record:
         matrix[diverged_at:] = torch.nan
     spec, training = run.cell.run_spec(run.seed), run.cell.training
     names = measured.kept[0] if measured.kept else {}
-    kept = {name: torch.stack([task[name][replica] for task in measured.kept]).numpy() for name in names}
+    kept = {name: torch.stack([task[name][replica] for task in measured.kept]) for name in names}
     return Record(
         key=run_key(spec),
         spec=spec,
@@ -54,11 +54,16 @@ def _record(run: Run, measured: Measured, replica: int, cohort: int) -> Record:
         diverged_at=diverged_at,
         initial=initial,
         matrix=matrix.tolist(),
-        metrics=measure(initial, matrix.tolist()),
         timings={f"cohort_{what}": seconds for what, seconds in measured.seconds.items()},
         environment=environment(training.device) | {"precision": training.precision, "cohort": cohort},
-        keepsakes={name: pack(array) for name, array in kept.items()},
+        keepsakes={name: pack(_numpy(tensor)) for name, tensor in kept.items()},
     )
+
+
+def _numpy(tensor: Tensor) -> NDArray[Any]:
+    """The tensor as it is; NumPy has no bfloat16, whose numbers are float32's too."""
+    array: NDArray[Any] = (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy(force=True)
+    return array
 
 
 @cache
@@ -71,18 +76,5 @@ def environment(device: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "threads": torch.get_num_threads(),
-        "git": _revision(),
+        "git": revision(),
     }
-
-
-def _revision() -> str | None:
-    """The git revision of threefold's own source, where it is a checkout; elsewhere what THREEFOLD_REVISION says."""
-    here = Path(__file__).parent
-    if told := os.environ.get("THREEFOLD_REVISION"):
-        return told
-    try:
-        command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-        answer = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() or None if answer.returncode == 0 else None

@@ -8,10 +8,10 @@ from typing import Any
 from threefold import protocols, scenarios
 from threefold.data import load
 from threefold.errors import ThreefoldError
-from threefold.experiments.campaign import Campaign, Place, Watcher, Work
 from threefold.experiments.cell import Cell, Settings
 from threefold.experiments.execute import execute, out_of_memory, too_large
 from threefold.experiments.result import Result
+from threefold.experiments.scheduler import Place, Scheduler, Watcher, Work
 from threefold.experiments.seeds import parse_seeds
 from threefold.fingerprint import is_ours
 from threefold.methods import Method, Part, parse
@@ -69,7 +69,7 @@ def run_cells(
     check_batches(cells, seeds)  # before the store is there
     with ExitStack() as closing:
         opened = closing.enter_context(Store(store)) if store is not None else None
-        return Campaign(cells, seeds, opened, place or Here(), watcher or Watcher(), stop).run()
+        return Scheduler(cells, seeds, opened, place or Here(), watcher or Watcher(), stop).run()
 
 
 class Here:
@@ -92,7 +92,7 @@ class Here:
                 tell_hook(error)
                 raise
             if len(work.cohort.runs) == 1:
-                raise ThreefoldError(f"{too_large(work.cohort)}; right would be smaller numbers.") from error
+                raise ThreefoldError(f"{too_large(work.cohort)}; use smaller numbers.") from error
             records = None
         if records is None:  # only now, as the error holds the memory of what did not fit
             work.too_large()
@@ -119,10 +119,10 @@ def tell_hook(error: BaseException) -> None:
 def check_batches(cells: Sequence[Cell], seeds: Sequence[int]) -> None:
     """A batch has no sample twice, so no task may be smaller."""
     for protocol in dict.fromkeys(cell.protocol for cell in cells):
-        smallest = min(len(task.train) for seed in seeds for task in protocol.sequence(seed))
+        smallest = min(map(protocol.smallest_task, seeds))
         batch = max(cell.training.batch for cell in cells if cell.protocol is protocol)
         if batch > smallest:
             raise ThreefoldError(
-                f"batch is {batch}, but the smallest task has {smallest} training samples; right would be {smallest}"
-                " at most."
+                f"batch must be at most {smallest}, got {batch}: the smallest task has {smallest} training samples, and"
+                " no sample is twice in a batch."
             )

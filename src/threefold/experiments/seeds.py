@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from operator import index
 
 from threefold.errors import ThreefoldError
 
-FORM = "right would be a count such as 20 (seeds 1 to 20), a range such as 3-7, or a list such as 1,5,9"
+FORM = "use a count such as 20 (seeds 1 to 20), a range such as 3-7, or a list such as 1,5,9"
 MOST = 10_000  # seeds at once; a slip of the finger must not fill the memory
 
 
@@ -19,21 +20,26 @@ def parse_seeds(given: str | int | Iterable[int]) -> tuple[int, ...]:
         seeds = _count(given, given)
     else:
         try:
-            seeds = [_whole(seed) for seed in given]
+            seeds = [_whole(seed) for seed in islice(given, MOST + 1)]
         except TypeError:
-            raise ThreefoldError(
-                f"seeds is '{given}', which holds something else than whole numbers; {FORM}."
-            ) from None
+            raise _wrong(given, "holds something else than whole numbers") from None
+        _few(given, len(seeds))
     if not seeds:
-        raise ThreefoldError(f"seeds is '{given}', which names no seed; {FORM}.")
+        raise _wrong(given, "names no seed")
     if min(seeds) < 0:
-        raise ThreefoldError(f"seeds is '{given}', which names a negative seed; {FORM}.")
+        raise _wrong(given, "names a negative seed")
     known: set[int] = set()
     for seed in seeds:
         if seed in known:
-            raise ThreefoldError(f"seeds is '{given}', which names {seed} twice; {FORM}.")
+            raise _wrong(given, f"names {seed} twice")
         known.add(seed)
     return tuple(seeds)
+
+
+def _wrong(given: object, why: str, advice: str = FORM) -> ThreefoldError:
+    text = str(given)
+    shown = text if len(text) <= 60 else f"{text[:57]}..."
+    return ThreefoldError(f"seeds is '{shown}', which {why}; {advice}.")
 
 
 def written_seeds(seeds: Sequence[int]) -> str:
@@ -66,11 +72,11 @@ def _listed(text: str) -> list[int]:
     for piece in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,18})(?:\s*-\s*([0-9]{1,18}))?\s*", piece)
         if match is None:
-            raise ThreefoldError(f"seeds is '{text}'; {FORM}.")
+            raise _wrong(text, "is none of the forms there are")
         first = int(match[1])
         last = int(match[2]) if match[2] else first
         if last < first:
-            raise ThreefoldError(f"seeds is '{text}', whose range runs backwards; {FORM}.")
+            raise _wrong(text, "has a range that runs backwards")
         _few(text, len(seeds) + last - first + 1)
         seeds.extend(range(first, last + 1))
     return seeds
@@ -78,4 +84,4 @@ def _listed(text: str) -> list[int]:
 
 def _few(given: object, number: int) -> None:
     if number > MOST:
-        raise ThreefoldError(f"seeds is '{given}', which names {number} seeds; right would be {MOST} at most.")
+        raise _wrong(given, f"names more than {MOST} seeds", f"use {MOST} at most")

@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from threefold.experiments.section import Kind
 from threefold.experiments.seeds import parse_seeds, written_seeds
 from threefold.methods import Method, build
 from threefold.methods.registry import METHODS
+from threefold.reading import TOML_FILE, parse_toml, read_file
 from threefold.scenarios import TaskIdIn
 
 PAPER = ("table4", "table5", "tableB1", "figureC1", "figureD1", "figureD2")
@@ -68,29 +70,41 @@ class MethodSpec(_Spec):
 
     @model_validator(mode="after")
     def _known(self) -> "MethodSpec":
+        """Each value is tried once. All combinations are not: a short file can hold a grid of 10⁹ points."""
         try:
-            list(self.variants())
+            for key, value in self.values.items():
+                if value == []:
+                    raise ThreefoldError(f"{key} of {self.method} must have at least one value, got '[]'.")
+            first = {key: value[0] if isinstance(value, list) else value for key, value in self.values.items()}
+            self._build(first)
+            for key, value in self.values.items():
+                for each in value[1:] if isinstance(value, list) else ():
+                    self._build(first | {key: each})
         except ThreefoldError as error:
             raise ValueError(str(error)) from None
         return self
 
+    @property
+    def points(self) -> int:
+        """How many combinations of values there are."""
+        return prod(len(value) for value in self.values.values() if isinstance(value, list))
+
     def variants(self) -> Iterator[Method]:
         """One method for each combination of values."""
+        lists = [value if isinstance(value, list) else [value] for value in self.values.values()]
+        for values in product(*lists):
+            yield self._build(dict(zip(self.values, values, strict=True)))
+
+    def _build(self, values: Mapping[str, Value]) -> Method:
         names = [name for name in self.method.split("+") if name != "none"]
+        given: dict[str, dict[str, Value]] = {name: {} for name in names}
         for name in names:
             if name not in METHODS:
                 raise unknown("method", name, METHODS)
-        owners = {key: self._owner(key, names) for key in self.values}
-        for key, value in self.values.items():
-            if value == []:
-                raise ThreefoldError(f"{key} of {self.method} is '[]'; right would be one value at least.")
-        lists = [value if isinstance(value, list) else [value] for value in self.values.values()]
-        for values in product(*lists):
-            given: dict[str, dict[str, Value]] = {name: {} for name in names}
-            for (key, owner), value in zip(owners.items(), values, strict=True):
-                given[owner][key] = value
-            parts = [build(name, given[name]) for name in names]
-            yield Method(*(part for part in parts if part is not None))
+        for key, value in values.items():
+            given[self._owner(key, names)][key] = value
+        parts = [build(name, given[name]) for name in names]
+        return Method(*(part for part in parts if part is not None))
 
     def _owner(self, key: str, names: Sequence[str]) -> str:
         fields = {name: part.model_fields if (part := METHODS[name].part) else {} for name in names}
@@ -168,27 +182,32 @@ def load_experiment(path: str | Path) -> Experiment:
     """The experiment in a TOML file; every mistake in it is named at once."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ThreefoldError(f"experiment '{path}' cannot be read ({error}); right would be a TOML file.") from error
-    return _parsed(text, str(path), path.stem)
+        content = read_file(path, TOML_FILE)
+    except OSError as error:
+        why = error.strerror or error
+        raise ThreefoldError(f"experiment '{path}' cannot be read ({why}); give a TOML file.") from error
+    return _parsed(content, str(path), path.stem)
 
 
 def paper_experiment(name: str) -> Experiment:
     """One of the paper's experiments."""
     if name not in PAPER:
         raise unknown("experiment", name, [*PAPER, "all"])
-    text = files("threefold.experiments").joinpath("paper", f"{name}.toml").read_text(encoding="utf-8")
-    return _parsed(text, name, name)
+    content = files("threefold.experiments").joinpath("paper", f"{name}.toml").read_bytes()
+    return _parsed(content, name, name)
 
 
-def _parsed(text: str, source: str, name: str) -> Experiment:
+def _parsed(content: bytes, source: str, name: str) -> Experiment:
     try:
-        return Experiment.model_validate({"name": name} | tomllib.loads(text))
+        given = parse_toml(content)
     except tomllib.TOMLDecodeError as error:
         raise ThreefoldError(f"experiment '{source}' is not TOML: {error}.") from error
+    except ValueError as error:
+        raise ThreefoldError(f"experiment '{source}' cannot be read ({error}); give a TOML file.") from error
+    try:
+        return Experiment.model_validate({"name": name} | given)
     except ValidationError as error:
-        wrong = sentence(error.errors(), _known(), several="parts" in tomllib.loads(text))
+        wrong = sentence(error.errors(), _known(), several="parts" in given)
         raise ThreefoldError(f"experiment '{source}' has {wrong}") from error
 
 

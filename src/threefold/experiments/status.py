@@ -3,15 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from statistics import mean
 
 from threefold.experiments.ask import sections
-from threefold.experiments.claim import running
 from threefold.experiments.command import at
-from threefold.experiments.failure import failures
+from threefold.experiments.in_progress import folder_of
+from threefold.experiments.lock import Note, progress_notes
 from threefold.experiments.section import Section
 from threefold.results import Record, Store
+from threefold.results.cohort_table import given_up
 
 
 def status_of(store: Store) -> Iterator[str]:
@@ -26,16 +26,27 @@ def status_of(store: Store) -> Iterator[str]:
             when = "time not known yet" if rest is None else f"about {rest}"
             line += f", {section.left} left, {when}: {section.command.replace(' && ', f'{where} && ')}{where}"
         yield line
+    for name, why in store.unreadable().items():
+        yield cannot_be_read(name, why)
     if not found:
         yield f"{store.path}: no experiment was asked for yet"
-    for word in running(Path(f"{store.path}.checkpoints")):
-        if word:
-            share = 100 * word["step"] / word["steps"]
-            where = f"process {word['process']} on {word['machine']}"
-            yield f"running: {word['cohort']}, task {word['task'] + 1} of {word['tasks']}, {share:.0f}% ({where})"
-    for failure in failures(Path(f"{store.path}.checkpoints")):
-        if store.has(failure.runs) != set(failure.runs):
-            yield f"failed: {failure.cohort}, {failure.time}: {failure.reason}"
+    for note in progress_notes(folder_of(store.path)):
+        if note.alive:
+            yield f"running: {note.title}{_how_far(note)} ({note.where})"
+    for row in given_up(store):
+        yield f"failed: {row.title}, {row.failed}: {row.reason}"
+
+
+def _how_far(note: Note) -> str:
+    if note.progress is None:
+        return ""
+    share = 100 * note.progress.step / note.progress.steps
+    return f", task {note.progress.task + 1} of {note.progress.tasks}, {share:.0f}%"
+
+
+def cannot_be_read(name: str, why: str) -> str:
+    """What to say of an experiment that is in a store but cannot be shown."""
+    return f"{name}: cannot be read ({why}); its runs are safe, and giving its command again mends it."
 
 
 def seconds(record: Record) -> float:

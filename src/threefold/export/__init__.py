@@ -1,18 +1,18 @@
 """Runs for other tools: TensorBoard, pandas and R (CSV), NumPy, Parquet. Each run with its curves, matrix, metrics
 and spec. Accuracies are in per cent; a number that was never measured, because a run diverged, is left out or NaN."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from typing import BinaryIO, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
 from threefold.errors import ThreefoldError
 from threefold.extras import need
 from threefold.results import Record, Store
-from threefold.results.output import check_output
-
-ENDINGS: Mapping[str, Sequence[str]] = {"csv": (".csv", ".txt"), "npz": (".npz",), "parquet": (".parquet",)}
+from threefold.results.output import IsOurs, begins_with, explained, lock, part_name, remove_leftovers, replacing
 
 
 def records(store: Path) -> list[Record]:
@@ -20,7 +20,7 @@ def records(store: Path) -> list[Record]:
     with Store(store, readonly=True) as opened:
         found = list(opened.all())
     if not found:
-        raise ThreefoldError(f"store '{store}' holds no runs; right would be one that does.")
+        raise ThreefoldError(f"store '{store}' holds no runs; give one that does.")
     return found
 
 
@@ -29,19 +29,8 @@ def to_file(kind: str, runs: Sequence[Record], file: Path, store: Path | None = 
 
     `store` is the file that the runs came from.
     """
-    with _explained(file):
-        check_output(file, ENDINGS[kind], store)
-        if kind == "npz" and file.is_file():
-            _refuse_data(file)
-    with _whole(file, " or - for standard output" if kind == "csv" else ", which is written whole") as part:
-        FILES[kind](runs, part)
-
-
-def _refuse_data(file: Path) -> None:
-    """Data to train on are .npz files too."""
-    with suppress(BadZipFile), ZipFile(file) as archive:
-        if "train_x.npy" in archive.namelist():
-            raise ThreefoldError(f"file '{file}' holds data to train on (train_x); right would be another file.")
+    with replacing(file, FILES[kind].is_ours, store) as stream:
+        FILES[kind].write(runs, stream)
 
 
 def to_tensorboard(runs: Sequence[Record], folder: Path) -> int:
@@ -49,64 +38,81 @@ def to_tensorboard(runs: Sequence[Record], folder: Path) -> int:
     need("export tensorboard", "tensorboard", "tensorboard")
     from threefold.export.tensorboard import folder_name, write
 
-    with _explained(folder):
+    with explained(folder):
         if folder.exists() and not folder.is_dir():
-            raise ThreefoldError(f"'{folder}' is a file; right would be a folder, or a name that is not in use.")
+            raise ThreefoldError(f"folder '{folder}' is a file; give a folder, or a name that is not in use.")
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.absolute().parent) as aside:
+        with _aside(folder) as aside:
             made = [run for run in runs if not (folder / folder_name(run)).exists()]
             for run in made:
-                write(run, Path(aside) / folder_name(run))
+                write(run, aside / folder_name(run))
             folder.mkdir(exist_ok=True)
             for run in made:
                 target = folder / folder_name(run)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                (Path(aside) / folder_name(run)).rename(target)
+                (aside / folder_name(run)).rename(target)
     return len(made)
 
 
-def _csv(runs: Sequence[Record], file: Path) -> None:
+@contextmanager
+def _aside(folder: Path) -> Iterator[Path]:
+    """A folder for what is not whole yet, beside the one that is asked for."""
+    remove_leftovers(folder.absolute())
+    aside = part_name(folder.absolute())
+    aside.mkdir()
+    descriptor = os.open(aside, os.O_RDONLY)
+    lock(descriptor)
+    try:
+        yield aside
+    finally:
+        rmtree(aside, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _csv(runs: Sequence[Record], stream: BinaryIO) -> None:
     from threefold.export.flat import write_csv
 
-    write_csv(runs, file)
+    write_csv(runs, stream)
 
 
-def _npz(runs: Sequence[Record], file: Path) -> None:
+def _npz(runs: Sequence[Record], stream: BinaryIO) -> None:
     from threefold.export.arrays import write_npz
 
-    write_npz(runs, file)
+    write_npz(runs, stream)
 
 
-def _parquet(runs: Sequence[Record], file: Path) -> None:
+def _parquet(runs: Sequence[Record], stream: BinaryIO) -> None:
     need("export parquet", "parquet", "pyarrow")
     from threefold.export.parquet import write_parquet
 
-    write_parquet(runs, file)
+    write_parquet(runs, stream)
 
 
-FILES: Mapping[str, Callable[[Sequence[Record], Path], None]] = {"csv": _csv, "npz": _npz, "parquet": _parquet}
-
-
-@contextmanager
-def _whole(file: Path, right: str) -> Iterator[Path]:
-    """A file to write to that takes the name when all is well."""
-    with _explained(file):
-        target = file.resolve()  # a link stays one
-        if target.is_dir():
-            raise ThreefoldError(f"'{file}' is a folder; right would be a file.")
-        if target.exists() and not target.is_file():
-            raise ThreefoldError(f"'{file}' is a device or pipe; right would be a file{right}.")
-        with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as aside:
-            part = Path(aside) / target.name
-            yield part
-            part.replace(target)
-
-
-@contextmanager
-def _explained(place: Path) -> Iterator[None]:
+def _is_npz(file: BinaryIO) -> bool:
+    """Data to train on are .npz files too, and have other arrays."""
     try:
-        yield
-    except OSError as error:
-        raise ThreefoldError(
-            f"'{place}' cannot be written ({error.strerror or error}); right would be a place in a folder of your own."
-        ) from error
+        with ZipFile(file) as archive:
+            return {"initial.npy", "matrix.npy", "key.npy", "spec.npy"} <= {*archive.namelist()}
+    except (BadZipFile, OSError, ValueError, NotImplementedError):
+        return False
+
+
+def _is_parquet(file: BinaryIO) -> bool:
+    need("export parquet", "parquet", "pyarrow")
+    from threefold.export.parquet import is_ours
+
+    return is_ours(file)
+
+
+class Kind(NamedTuple):
+    """How a file is written, and how an earlier one is known."""
+
+    write: Callable[[Sequence[Record], BinaryIO], None]
+    is_ours: IsOurs
+
+
+FILES: Mapping[str, Kind] = {
+    "csv": Kind(_csv, begins_with("key,protocol,tasks,scenario,task_id_in,")),
+    "npz": Kind(_npz, _is_npz),
+    "parquet": Kind(_parquet, _is_parquet),
+}

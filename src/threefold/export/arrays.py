@@ -1,8 +1,7 @@
 """Runs as NumPy arrays, the first axis a run each."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from threefold.export.flat import described, measured
 from threefold.results import Record
 
 
-def write_npz(runs: Sequence[Record], file: Path) -> None:
+def write_npz(runs: Sequence[Record], stream: BinaryIO) -> None:
     """`initial` (runs × tasks), `matrix` (runs × after task × on task), `metric_…`, and what each run is, as text.
 
     A run with fewer tasks than the longest is NaN beyond its own (`tasks`); no array needs pickle.
@@ -29,8 +28,7 @@ def write_npz(runs: Sequence[Record], file: Path) -> None:
     arrays: dict[str, Any] = {"initial": initial, "matrix": matrix} | columns
     for name in measured(runs):
         arrays[f"metric_{name}"] = np.array([run.metrics.get(name, np.nan) for run in runs], float)
-    with file.open("wb") as opened:
-        np.savez_compressed(opened, **arrays)
+    np.savez_compressed(stream, **arrays)
 
 
 def _array(values: Sequence[Any]) -> Any:

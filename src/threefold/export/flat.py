@@ -3,8 +3,8 @@
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, TextIO
+from io import TextIOWrapper
+from typing import Any, BinaryIO, TextIO
 
 from threefold.report.tables_csv import plain
 from threefold.results import Record
@@ -40,9 +40,10 @@ def measured(runs: Sequence[Record]) -> list[str]:
     return list(dict.fromkeys(name for run in runs for name in run.metrics))
 
 
-def write_csv(runs: Sequence[Record], file: Path) -> None:
-    with file.open("w", encoding="utf-8", newline="") as opened:
-        stream_csv(runs, opened)
+def write_csv(runs: Sequence[Record], stream: BinaryIO) -> None:
+    text = TextIOWrapper(stream, encoding="utf-8", newline="")
+    stream_csv(runs, text)
+    text.detach()  # flushed, and the stream stays open
 
 
 def stream_csv(runs: Sequence[Record], stream: TextIO) -> None:
@@ -51,7 +52,7 @@ def stream_csv(runs: Sequence[Record], stream: TextIO) -> None:
     about = [described(run) for run in runs]
     columns = [*dict.fromkeys(name for each in about for name in each), *metrics, "after_tasks", "task", "accuracy"]
     writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
-    writer.writeheader()
+    writer.writerow({name: plain(name) for name in columns})
     for run, each in zip(runs, about, strict=True):
         same = {name: plain(value) for name, value in (each | dict(run.metrics)).items()}
         for after, row in enumerate((run.initial, *run.matrix)):

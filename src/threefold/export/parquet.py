@@ -1,7 +1,7 @@
 """Runs as a Parquet file, a row each."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -9,8 +9,10 @@ from pyarrow import parquet
 from threefold.export.flat import described, measured
 from threefold.results import Record
 
+MARK = {b"threefold": b"runs"}
 
-def write_parquet(runs: Sequence[Record], file: Path) -> None:
+
+def write_parquet(runs: Sequence[Record], stream: BinaryIO) -> None:
     """What each run is, its metrics, and as nested lists `initial` (on each task) and `matrix` (after each task, on
     each task)."""
     metrics = measured(runs)
@@ -25,7 +27,16 @@ def write_parquet(runs: Sequence[Record], file: Path) -> None:
         "initial": pa.array([list(run.initial) for run in runs], pa.list_(pa.float64())),
         "matrix": pa.array([[list(row) for row in run.matrix] for run in runs], pa.list_(pa.list_(pa.float64()))),
     }
-    parquet.write_table(pa.table(columns | numbers | curves), file)
+    parquet.write_table(pa.table(columns | numbers | curves).replace_schema_metadata(MARK), stream)
+
+
+def is_ours(file: BinaryIO) -> bool:
+    """Was this file written here?"""
+    try:
+        about = parquet.read_metadata(file).metadata or {}
+    except (pa.ArrowException, OSError):
+        return False
+    return MARK.items() <= about.items()
 
 
 def _column(values: Sequence[object]) -> pa.Array:

@@ -3,42 +3,61 @@
 import json
 import math
 import re
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch.utils.tensorboard import SummaryWriter
-from torch.utils.tensorboard.summary import hparams
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch.utils.tensorboard import summary
 
 from threefold.export.flat import described
-from threefold.results import Record, unpack
+from threefold.results import Record, square_images, unpack
+
+LONGEST = 120  # characters of a folder's name
 
 
 def folder_name(run: Record) -> str:
     """Protocol, scenario, method, then seed and the beginning of the key, which tells apart what looks alike."""
     about = described(run)
     words = [about["protocol"], about["scenario"], about["method"], f"seed-{about['seed']}-{run.key[:8]}"]
-    return "/".join(re.sub(r"[^A-Za-z0-9+=-]+", "-", str(word)).strip("-") or "none" for word in words)
+    return "/".join(re.sub(r"[^A-Za-z0-9+=-]+", "-", str(word)).strip("-")[:LONGEST] or "none" for word in words)
 
 
 def write(run: Record, folder: Path) -> None:
+    """One file of events. PyTorch's own writer would write in a thread of its own, whose errors nobody can catch."""
     when = datetime.fromisoformat(run.created).timestamp()
-    with SummaryWriter(str(folder)) as writer:
-        for after, row in enumerate((run.initial, *run.matrix)):
-            for task, accuracy in enumerate(row, start=1):
-                if not math.isnan(accuracy):
-                    writer.add_scalar(f"accuracy/task {task}", accuracy, after, walltime=when)
-        metrics = {f"metric/{name}": value for name, value in run.metrics.items() if not math.isnan(value)}
-        for name, value in metrics.items():
-            writer.add_scalar(name, value, len(run.matrix), walltime=when)
-        for summary in hparams(_plain(run), metrics):  # type: ignore[no-untyped-call]
-            writer.file_writer.add_summary(summary, walltime=when)
-        spec = json.dumps(run.spec, ensure_ascii=False, indent=2)
-        writer.add_text("spec", "\n".join(f"    {line}" for line in spec.splitlines()), 0, walltime=when)
-        writer.add_text("accuracy matrix", _table(run), 0, walltime=when)
-        if "dreams" in run.keepsakes:
-            _dreams(writer, run, when)
+    folder.mkdir(parents=True)
+    with (folder / f"events.out.tfevents.{int(when)}.threefold").open("xb") as file:
+        records = RecordWriter(file)
+        records.write(Event(wall_time=when, file_version="brain.Event:2").SerializeToString())
+        for step, content in _summaries(run):
+            records.write(Event(wall_time=when, step=step, summary=content).SerializeToString())
+
+
+def _summaries(run: Record) -> Iterator[tuple[int, Any]]:
+    """Everything about a run, each thing with the number of tasks trained."""
+    for after, row in enumerate((run.initial, *run.matrix)):
+        for task, accuracy in enumerate(row, start=1):
+            if not math.isnan(accuracy):
+                yield after, _made(summary.scalar, f"accuracy/task {task}", accuracy)
+    metrics = {f"metric/{name}": value for name, value in run.metrics.items() if not math.isnan(value)}
+    for name, value in metrics.items():
+        yield len(run.matrix), _made(summary.scalar, name, value)
+    for content in _made(summary.hparams, _plain(run), metrics):
+        yield 0, content
+    spec = json.dumps(run.spec, ensure_ascii=False, indent=2)
+    yield 0, _made(summary.text, "spec", "\n".join(f"    {line}" for line in spec.splitlines()))
+    yield 0, _made(summary.text, "accuracy matrix", _table(run))
+    if "dreams" in run.keepsakes:
+        yield from _dreams(run)
+
+
+def _made(kind: Callable[..., Any], *content: Any, **options: Any) -> Any:
+    """A summary of PyTorch's, whose functions have no types."""
+    return kind(*content, **options)
 
 
 def _plain(run: Record) -> dict[str, Any]:
@@ -63,12 +82,9 @@ def _table(run: Record) -> str:
     return "\n".join(lines)
 
 
-def _dreams(writer: SummaryWriter, run: Record, when: float) -> None:
+def _dreams(run: Record) -> Iterator[tuple[int, Any]]:
     """What the generator dreamt after each task."""
-    images = unpack(run.keepsakes["dreams"])
-    side = math.isqrt(images.shape[-1])
-    if images.ndim != 3 or side * side != images.shape[-1]:
-        return
-    for task, some in enumerate(images, start=1):
-        strip = np.concatenate(list(some.reshape(-1, side, side)), axis=1)
-        writer.add_image("dreams", strip, task, walltime=when, dataformats="HW")
+    images = square_images(unpack(run.keepsakes["dreams"]))
+    for task, some in enumerate(() if images is None else images, start=1):
+        strip = np.concatenate(list(some), axis=1)
+        yield task, _made(summary.image, "dreams", strip, dataformats="HW")

@@ -73,9 +73,12 @@ class Method:
 
     def _clash(self, setting: Setting) -> str | None:
         """Two parts that train a network of the same name would train one network twice."""
+        training = [part for part in self.parts if type(part).networks is not Part.networks]
+        if len(training) < 2:
+            return None
         owners: dict[str, str] = {}
         with torch.device("meta"):
-            for part in self.parts:
+            for part in training:
                 for name in part.networks(setting):
                     if name != "classifier" and owners.setdefault(name, part.name) != part.name:
                         return f"{owners[name]} and {part.name} both train a {name}; use one of them."

@@ -70,6 +70,10 @@ class Protocol(ABC):
     def sequence(self, seed: int) -> list[Task]:
         """The tasks that this seed learns, in order."""
 
+    def smallest_task(self, seed: int) -> int:
+        """How many training samples the smallest of a seed's tasks has."""
+        return min(len(task.train) for task in self.sequence(seed))
+
     def inputs(self, images: Tensor) -> Tensor:
         """The images as rows of network inputs: the tensor that tasks index into."""
         return images.flatten(1)

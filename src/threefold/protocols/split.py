@@ -32,10 +32,19 @@ class Split(Protocol):
         return self.data.classes // self.cut
 
     def sequence(self, seed: int) -> list[Task]:
-        order = torch.randperm(self.data.classes, generator=generator(seed, "classes")).tolist()
-        n = self.classes_per_task
-        deals = [tuple(order[t * n : (t + 1) * n]) for t in range(self.tasks)]
         return [
             Task(deal, torch.cat([self._train[c] for c in deal]), torch.cat([self._test[c] for c in deal]))
-            for deal in deals
+            for deal in self._deals(seed)
         ]
+
+    def smallest_task(self, seed: int) -> int:
+        """Counted, not gathered: an experiment asks for thousands of seeds."""
+        if type(self).sequence is not Split.sequence:
+            return super().smallest_task(seed)
+        return min(sum(len(self._train[c]) for c in deal) for deal in self._deals(seed))
+
+    def _deals(self, seed: int) -> list[tuple[int, ...]]:
+        """The classes of each task."""
+        order = torch.randperm(self.data.classes, generator=generator(seed, "classes")).tolist()
+        n = self.classes_per_task
+        return [tuple(order[t * n : (t + 1) * n]) for t in range(self.tasks)]

@@ -2,20 +2,21 @@
 
 import sys
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 
 from threefold.experiments.section import Section
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "html")
-ENDINGS = {
-    "terminal": (".txt",),
-    "markdown": (".md", ".markdown", ".txt"),
-    "latex": (".tex", ".txt"),
-    "csv": (".csv", ".txt"),
-    "html": (".html", ".htm", ".txt"),
+HEADS = {  # how a file begins: a later report may replace it, and nothing that begins in another way
+    "terminal": "threefold report\n",
+    "markdown": "<!-- threefold report -->\n",
+    "latex": "% threefold report\n",
+    "csv": "experiment,protocol,scenario,task_id_in,approach,method,written,",
+    "html": "<!-- threefold report -->\n",
 }
 
-__all__ = ["ENDINGS", "FORMATS", "render", "save_figures"]
+__all__ = ["FORMATS", "HEADS", "render", "save_figures"]
 
 
 def render(sections: Sequence[Section], format: str = "terminal", *, plain: bool = False) -> str:
@@ -36,10 +37,10 @@ def _terminal(sections: Sequence[Section], plain: bool) -> str:
 
     from threefold.report import terminal
 
-    console = Console(width=120, color_system=None) if plain else Console()
-    with console.capture() as captured:
-        console.print(terminal.render(sections, narrow=console.width < 120))
-    lines = (line.rstrip() for line in captured.get().splitlines())
+    text = StringIO()  # not a capture, which writes to standard output nevertheless, if only nothing
+    console = Console(file=text, **({"width": 120, "color_system": None} if plain else {"force_terminal": True}))
+    console.print(terminal.render(sections, narrow=console.width < 120))
+    lines = (line.rstrip() for line in text.getvalue().splitlines())
     return "\n".join(lines) + "\n"
 
 

@@ -1,9 +1,9 @@
 """Figures for a paper: SVG, PDF and PNG at page width."""
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,19 @@ from threefold.experiments import Section
 from threefold.report.charts import charts
 from threefold.report.evidence import Board, Evidence, boards
 from threefold.report.panels import Chart
+from threefold.results import square_images
+from threefold.results.output import check_output, contains, replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("svg", "pdf", "png")
+MARKS = {  # by which a later figure knows that it may replace this one
+    "svg": b"<dc:title>threefold</dc:title>",
+    "pdf": b"/Creator (threefold)",
+    "png": b"Software\0threefold",
+}
+LONGEST = 120  # characters of a file's name
 
 STYLE: dict[Any, Any] = {
     "font.size": 8.0,
@@ -65,13 +73,15 @@ def save(sections: Sequence[Section], folder: str | Path, formats: Sequence[str]
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ThreefoldError(f"figures '{place}' cannot be a folder: {error.strerror}; give another name.") from error
-    written: list[Path] = []
+    figures = [([place / f"{name}.{kind}" for kind in formats], draw) for name, draw in drawings(sections)]
+    written = [path for paths, _ in figures for path in paths]
+    for path in written:
+        check_output(path, contains(MARKS[path.suffix[1:]]))
     with matplotlib.rc_context(STYLE):
-        for name, draw in drawings(sections):
+        for paths, draw in figures:
             figure = draw()
-            for kind in formats:
-                written.append(place / f"{file_name(name)}.{kind}")
-                _write(figure, written[-1])
+            for path in paths:
+                _write(figure, path)
     return written
 
 
@@ -87,22 +97,25 @@ def save_chart(chart: Chart, path: Path) -> None:
 
 def _write(figure: "Figure", path: Path, shown: str | None = None) -> None:
     """The same results give the same bytes: there is no date inside."""
-    metadata = {"svg": {"Date": None, "Description": shown}, "pdf": {"CreationDate": None}}.get(path.suffix[1:])
-    try:
-        figure.savefig(path, dpi=200, metadata=metadata)
-    except OSError as error:
-        raise ThreefoldError(f"figure '{path}' cannot be written: {error.strerror}; give another folder.") from error
+    kind = path.suffix[1:]
+    about: dict[str, dict[str, str | None]] = {
+        "svg": {"Creator": "threefold", "Date": None, "Description": shown},
+        "pdf": {"Creator": "threefold", "CreationDate": None},
+        "png": {"Software": "threefold"},
+    }
+    with replacing(path, contains(MARKS[kind])) as stream:
+        figure.savefig(stream, format=kind, dpi=200, metadata=about[kind])
 
 
 def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], Figure]]]":
-    """Every figure by name, drawn when called."""
+    """Every figure by a name that a file can have, drawn when called."""
     from threefold.report.cell_figures import draw_curves, draw_dreams, draw_matrices
     from threefold.report.drawing import draw_chart
 
     taken: set[str] = set()
 
     def named(name: str) -> str:
-        unique = name
+        unique = name = file_name(name)
         while unique in taken:
             unique += "-2"
         taken.add(unique)
@@ -132,11 +145,7 @@ def dreams(found: Evidence) -> NDArray[np.uint8] | None:
         images = found.result.keepsake("dreams")[0]
     except (KeyError, ValueError):  # not kept, or not by every run alike
         return None
-    side = math.isqrt(images.shape[-1])
-    if images.ndim != 3 or side * side != images.shape[-1]:
-        return None
-    square: NDArray[np.uint8] = images.reshape(*images.shape[:-1], side, side)
-    return square
+    return square_images(images)
 
 
 def mosaic(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -148,4 +157,5 @@ def mosaic(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def file_name(name: str) -> str:
     """A name that is safe as a file's, whatever the data are called."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.") or "figure"
+    safe = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.") or "figure"
+    return safe if len(safe) <= LONGEST else f"{safe[: LONGEST - 9]}-{sha256(name.encode()).hexdigest()[:8]}"

@@ -83,9 +83,13 @@ def _row(board: Board, found: Evidence, unlike: Sequence[str]) -> dict[str, obje
 
 
 def plain(value: object) -> object:
-    """NaN is no number, so its place stays empty; text that a spreadsheet would compute is quoted as text."""
+    """NaN is no number, so its place stays empty; text that a spreadsheet would compute is quoted as text.
+
+    A carriage return becomes a line feed: Python puts no quotes around it, and readers would begin a row there.
+    """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    if isinstance(value, str) and value[:1] in tuple("=+-@\t\r"):
-        return f"'{value}"
-    return value
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{text}" if text[:1] in tuple("=+-@\t\n") else text

@@ -10,7 +10,7 @@ from rich.text import Text
 from threefold.experiments import Section
 from threefold.report import document
 from threefold.report.evidence import Board
-from threefold.report.words import printable
+from threefold.text import printable
 
 COLOURS = {"✓": "green", "✗": "bold red", "?": "yellow"}
 

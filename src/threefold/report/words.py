@@ -145,8 +145,3 @@ def count(number: int, thing: str, several: str = "") -> str:
 def survivors(kept: int, seeds: int) -> str:
     """What must be said of a mean over the seeds that did not diverge; nothing if none did."""
     return f"mean of {kept} of {count(seeds, 'seed')}; {seeds - kept} diverged" if kept < seeds else ""
-
-
-def printable(text: str) -> str:
-    """Text without what a terminal would obey."""
-    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)

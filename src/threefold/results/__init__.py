@@ -1,6 +1,6 @@
 """What was measured: records of runs, the store that keeps them, metrics, statistics, and the published numbers.
 
-Accuracies are in per cent, as in the paper. Nothing here trains, and nothing here imports torch.
+Accuracies are in per cent, as in the paper. Nothing here trains, and importing it does not load torch.
 """
 
 from threefold.results.merge import Merged, merge, together
@@ -13,7 +13,7 @@ from threefold.results.metrics import (
     measure,
 )
 from threefold.results.published import Outcome, Published, Verdict, lookup, published_cells, verdict
-from threefold.results.record import Record, pack, run_key, unpack, utc_now
+from threefold.results.record import Record, pack, run_key, square_images, unpack, utc_now
 from threefold.results.rows import Rows, is_rows, write_rows
 from threefold.results.statistics import (
     Comparison,
@@ -59,6 +59,7 @@ __all__ = [
     "paired",
     "published_cells",
     "run_key",
+    "square_images",
     "summarize",
     "together",
     "unpack",

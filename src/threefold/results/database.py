@@ -13,7 +13,7 @@ from pathlib import Path
 
 from threefold.errors import ThreefoldError
 
-STORE_FORMAT = 1
+STORE_FORMAT = 2
 APPLICATION_ID = 0x33464C44  # "3FLD": tells a store from every other program's database
 
 SCHEMA = (
@@ -23,13 +23,22 @@ SCHEMA = (
         protocol TEXT, scenario TEXT, method TEXT, seed,
         status TEXT NOT NULL, diverged_at INTEGER, created TEXT NOT NULL,
         spec TEXT NOT NULL, initial TEXT NOT NULL, matrix TEXT NOT NULL,
-        metrics TEXT NOT NULL, timings TEXT NOT NULL, environment TEXT NOT NULL, keepsakes TEXT NOT NULL
+        timings TEXT NOT NULL, environment TEXT NOT NULL, keepsakes TEXT NOT NULL,
+        sum TEXT NOT NULL
     )""",
     "CREATE INDEX runs_by_cell ON runs (protocol, scenario, method, seed)",
     "CREATE TABLE experiments (name TEXT PRIMARY KEY, asked TEXT NOT NULL)",
+    # in progress: the keys of its runs in order, the lock of the process that trains it, and why it was given up
+    """CREATE TABLE cohorts (
+        name TEXT PRIMARY KEY, title TEXT NOT NULL, runs TEXT NOT NULL, owner TEXT, failed TEXT, reason TEXT
+    )""",
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {STORE_FORMAT}",
 )
+
+
+class StoreBusy(ThreefoldError):
+    """Another process had the store locked for as long as we were ready to wait."""
 
 
 def open_for_writing(path: Path, patience: float) -> sqlite3.Connection:
@@ -78,20 +87,24 @@ def open_for_reading(path: Path, patience: float) -> sqlite3.Connection:
     return connection
 
 
-def is_database(path: Path) -> bool:
-    """Is this file a database, of ours or of another program, damaged or not?"""
+def file_id(path: Path) -> tuple[int, int] | None:
+    """Which file has this name now: its device and inode."""
     try:
-        uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # leaves no file beside it
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
-            connection.execute("SELECT count(*) FROM sqlite_master")
-    except sqlite3.Error as error:
-        return error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
-    return True
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing. The write lock is taken at the start, where waiting for it is safe."""
+    """All or nothing. The write lock is taken at the start, where waiting for it is safe.
+
+    Inside another one it is a part of that."""
+    joined = connection.in_transaction
+    if joined:
+        yield
+        return
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -110,15 +123,20 @@ def explained(path: Path, patience: float) -> Iterator[None]:
     except sqlite3.ProgrammingError:
         raise
     except sqlite3.Error as error:
-        raise ThreefoldError(f"store '{path}' {_sentence(error, path, patience)}") from error
+        kind = StoreBusy if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) else ThreefoldError
+        raise kind(f"store '{path}' {_sentence(error, path, patience)}") from error
     except OSError as error:
         raise ThreefoldError(f"store '{path}' cannot be reached: {error.strerror}; give another file.") from error
 
 
+def _code(error: sqlite3.Error) -> int:
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF  # the high bits only say more exactly where
+
+
 def _sentence(error: sqlite3.Error, path: Path, patience: float) -> str:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the high bits only say more exactly where
     safe = "nothing stored so far is lost"
-    match code:
+    match _code(error):
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return f"was locked by another process for {patience:g} s; wait until that one is done, or end it; {safe}."
         case sqlite3.SQLITE_FULL:
@@ -173,6 +191,13 @@ def _create(connection: sqlite3.Connection, patience: float) -> None:
         if _is_empty(connection):  # another process may have been first
             for statement in SCHEMA:
                 connection.execute(statement)
+    take_in_log(connection)
+
+
+def take_in_log(connection: sqlite3.Connection) -> None:
+    """Have all that was written in the file itself: people move and copy that alone. Not before a transaction ends."""
+    if not connection.in_transaction:
+        connection.execute("PRAGMA wal_checkpoint")
 
 
 def prefer_wal(connection: sqlite3.Connection, patience: float) -> str:
@@ -204,4 +229,9 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
         raise ThreefoldError(
             f"store '{path}' has format {found}, {'newer' if newer else 'older'} than the {STORE_FORMAT} that this "
             f"version of threefold reads and writes; {remedy}; the file was not touched."
+        )
+    tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
+    if not tables.issuperset(statement for statement in SCHEMA if statement.startswith("CREATE")):
+        raise ThreefoldError(  # a view in a table's place can make reading take for ever
+            f"store '{path}' does not have the tables of a store; give a file that threefold wrote."
         )

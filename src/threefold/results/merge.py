@@ -1,6 +1,6 @@
 """Results gathered on several machines, in one store."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
@@ -9,6 +9,7 @@ from typing import Any
 from threefold.errors import ThreefoldError
 from threefold.results.record import Record, run_key
 from threefold.results.rows import Rows, is_rows
+from threefold.results.schema import check_run
 from threefold.results.store import Store
 
 
@@ -28,14 +29,14 @@ def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str
     asked: list[tuple[str, dict[str, Any]]] = []
     present = 0
     for source in sources:
-        with nullcontext(Rows(source)) if is_rows(source) else Store(source, readonly=True) as other:
+        with nullcontext(Rows(source)) if is_rows(source) else _Elsewhere(source, readonly=True) as other:
             asked += other.experiments().items()
             for record in other.all():
                 known = found.setdefault(record.key, (record, str(source)))
                 if known[0] is not record:
                     _compare(*known, record, str(source), f"'{known[1]}' or without '{source}'")
                     present += 1
-    with Store(destination) as store:  # not before all sources were read: a mistake in one of them writes nothing
+    with Store(destination) as store, store.writing():  # after all sources: a mistake in one of them writes nothing
         for key in store.has(found):
             if mine := store.get(key):
                 record, source = found.pop(key)
@@ -47,6 +48,29 @@ def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str
     return Merged(len(found), present)
 
 
+class _Elsewhere(Store):
+    """A store that others made: what it holds is checked whole."""
+
+    def all(self, **wanted: Any) -> Iterator[Record]:
+        for record in super().all(**wanted):
+            try:
+                check_run(record.to_json())
+            except ValueError as error:
+                raise ThreefoldError(
+                    f"store '{self.path}' holds a run that cannot be merged (key '{record.key}': {error}); merge"
+                    " without that store."
+                ) from None
+            yield record
+
+    def experiments(self) -> dict[str, dict[str, Any]]:
+        for name, why in self.unreadable().items():
+            raise ThreefoldError(
+                f"store '{self.path}' holds an experiment that cannot be merged ('{name}': {why}); merge without that"
+                " store."
+            )
+        return super().experiments()
+
+
 def together(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     """What two commands of the same name asked for: each cell once, with the seeds of both, and the remarks of both."""
     both: dict[str, Any] = {"notes": before["notes"] | asked["notes"]}
@@ -54,7 +78,7 @@ def together(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, A
         known = {run_key(old["spec"]): dict(old) for old in before[what]}
         for new in asked[what]:
             old = known.setdefault(run_key(new["spec"]), dict(new))
-            if "seeds" in new:
+            if what == "cells":
                 old["seeds"] = sorted({*old["seeds"], *new["seeds"]})
         both[what] = list(known.values())
     return both | {"command": _command(before, asked, _runs(both))}
@@ -85,7 +109,7 @@ def _compare(first: Record, where: str, second: Record, elsewhere: str, spare: s
             raise ThreefoldError(
                 f"run {first.key[:12]} ({first.spec['method']['name']}, {first.spec['scenario']['name']}, seed"
                 f" {first.spec['seed']}) has two results: its {name} is {' and '.join(shown)}; nothing was merged;"
-                f" right would be to merge without {spare}."
+                f" merge without {spare}."
             )
 
 
@@ -96,7 +120,7 @@ def _measured(record: Record) -> dict[str, Any]:
     for after, row in enumerate((data["initial"], *data["matrix"])):
         when = f"after task {after}" if after else "before any training"
         values |= {f"accuracy on task {task} {when}": value for task, value in enumerate(row, start=1)}
-    return values | dict(data["metrics"])
+    return values
 
 
 def _apart(*values: Any) -> list[str]:

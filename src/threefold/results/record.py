@@ -10,14 +10,17 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
-from zlib import compress, decompress
+from zlib import compress, decompressobj
+from zlib import error as ZlibError
 
 import numpy as np
 from numpy.typing import NDArray
 
 from threefold.errors import ThreefoldError
+from threefold.results.metrics import measure
 
 KEY_FORMAT = 1
 """Part of every key. Raise it when the same spec comes to mean another computation: old rows stay, none is mistaken
@@ -82,7 +85,6 @@ class Record:
     """Accuracy on each task before any training."""
     matrix: Sequence[Sequence[float]]
     """Row i: accuracy on every task after training on task i."""
-    metrics: Mapping[str, float]
     timings: Mapping[str, float]
     """Seconds."""
     environment: Mapping[str, Any]
@@ -109,6 +111,11 @@ class Record:
         if not all(math.isnan(accuracy) for row in self.matrix[measured:] for accuracy in row):
             raise ValueError(f"the rows of matrix from diverged_at ({measured}) on must be NaN")
 
+    @cached_property
+    def metrics(self) -> Mapping[str, float]:
+        """What the accuracies say, by name. Computed, never stored: a metric that is added later is there for all."""
+        return measure(self.initial, self.matrix)
+
     def __eq__(self, other: object) -> bool:
         return self.to_json() == other.to_json() if isinstance(other, Record) else NotImplemented
 
@@ -124,7 +131,6 @@ class Record:
             "diverged_at": self.diverged_at,
             "initial": _without_nan(self.initial),
             "matrix": [_without_nan(row) for row in self.matrix],
-            "metrics": _named_without_nan(self.metrics),
             "timings": _named_without_nan(self.timings),
             "environment": dict(self.environment),
             "keepsakes": dict(self.keepsakes),
@@ -140,7 +146,6 @@ class Record:
             status=data["status"],
             initial=_with_nan(data["initial"]),
             matrix=[_with_nan(row) for row in data["matrix"]],
-            metrics={name: _number(value) for name, value in data["metrics"].items()},
             timings={name: _number(value) for name, value in data["timings"].items()},
             environment=data["environment"],
             keepsakes=data["keepsakes"],
@@ -149,14 +154,38 @@ class Record:
         )
 
 
-def pack(array: NDArray[np.uint8]) -> dict[str, Any]:
-    """An array of bytes as JSON-able data, compressed."""
-    return {"shape": list(array.shape), "bytes": b64encode(compress(array.tobytes(), 9)).decode()}
+def checksum(content: bytes) -> str:
+    """A short sum of what is stored: tells that something was changed or damaged, not by whom."""
+    return sha256(content).hexdigest()[:16]
 
 
-def unpack(packed: Mapping[str, Any]) -> NDArray[np.uint8]:
-    """The array that `pack` wrote."""
-    return np.frombuffer(decompress(b64decode(packed["bytes"])), np.uint8).reshape(packed["shape"])
+def pack(array: NDArray[Any]) -> dict[str, Any]:
+    """An array of numbers as JSON-able data, compressed."""
+    content = b64encode(compress(array.tobytes(), 9)).decode()
+    return {"dtype": array.dtype.str, "shape": list(array.shape), "bytes": content}
+
+
+def unpack(packed: Mapping[str, Any]) -> NDArray[Any]:
+    """The array that `pack` wrote; ValueError if it is anything else, however much that would unpack to."""
+    dtype, shape = np.dtype(packed["dtype"]), packed["shape"]
+    if dtype.kind not in "biufc":
+        raise ValueError(f"it holds values of type {dtype}, which are not numbers")
+    size, stream = math.prod(shape) * dtype.itemsize, decompressobj()
+    try:
+        content = stream.decompress(b64decode(packed["bytes"], validate=True), size + 1)
+        if len(content) == size and stream.eof:
+            return np.ndarray(shape, dtype, content)
+    except (ZlibError, OverflowError) as error:
+        raise ValueError(f"its bytes cannot be unpacked ({error})") from None
+    raise ValueError(f"its bytes are not the {size} of shape {tuple(shape)}")
+
+
+def square_images(array: NDArray[Any]) -> NDArray[np.uint8] | None:
+    """Grey images (tasks × images × pixels of a square) as tasks × images × rows × columns; None for anything else."""
+    if array.dtype != np.uint8 or array.ndim != 3 or array.size == 0:
+        return None
+    side = math.isqrt(array.shape[-1])
+    return array.reshape(*array.shape[:-1], side, side) if side * side == array.shape[-1] else None
 
 
 def _without_nan(values: Sequence[float]) -> list[float | None]:

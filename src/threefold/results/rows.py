@@ -1,28 +1,34 @@
 """The rows of a store as a small text file: one line for each cohort, to be kept beside the text that cites them.
 
-Every measured number is there in full; what the methods kept to look at (the generators' images) is not.
+Every measured number is there in full; what the methods kept to look at (the generators' images) is not. Each line ends
+with a sum of itself, and the first line says how many runs there are, so that a changed or a lost line is noticed.
 """
 
 import gzip
 import json
-import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from threefold.errors import ThreefoldError
-from threefold.results.metrics import measure
-from threefold.results.output import check_output
-from threefold.results.record import Record, run_key
+from threefold.memory import memory_limit
+from threefold.reading import parse_json, read_lines
+from threefold.results.output import replacing
+from threefold.results.record import Record, checksum, run_key
+from threefold.results.schema import check_experiment, check_run
 from threefold.results.store import Store
 
-FORMAT = "threefold rows 1"
+FORMAT = "threefold rows 2"
+MARK = b'{"format":"threefold rows '
 SUFFIXES = (".jsonl", ".jsonl.gz")
 SHARED = ("timings", "environment", "created")
 OWN = ("status", "diverged_at", "initial", "matrix")
+SHARE_OF_MEMORY = 20  # what a file's text becomes in memory is several times as large
+SUM = re.compile(rb'(.*),"sum":"([0-9a-f]{16})"\}\s*', re.DOTALL)
 
 
 def is_rows(path: str | PathLike[str]) -> bool:
@@ -33,19 +39,19 @@ def is_rows(path: str | PathLike[str]) -> bool:
 def write_rows(store: Store, path: str | PathLike[str]) -> int:
     """Write all runs of the store and what was asked for; how many runs. The same store gives the same bytes."""
     content, runs = rows_text(store)
-    named, path = path, Path(path).resolve()  # a link stays one
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        check_output(Path(named), SUFFIXES, store.path)
-        temporary.write_bytes(gzip.compress(content, 9, mtime=0) if path.suffix == ".gz" else content)
-        temporary.replace(path)
-    except OSError as error:
-        raise ThreefoldError(
-            f"rows '{named}' cannot be written ({error}); right would be a folder with space."
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    packed = str(path).endswith(".gz")
+    with replacing(Path(path), _is_ours, store.path) as stream:
+        stream.write(gzip.compress(content, 9, mtime=0) if packed else content)
     return runs
+
+
+def _is_ours(file: BinaryIO) -> bool:
+    """Is this a file of rows, packed or not, of any version?"""
+    packed = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    with suppress(OSError, EOFError, zlib.error):
+        return (gzip.GzipFile(fileobj=file) if packed else file).read(len(MARK)) == MARK
+    return False
 
 
 def rows_text(store: Store) -> tuple[bytes, int]:
@@ -58,9 +64,13 @@ def rows_text(store: Store) -> tuple[bytes, int]:
         shared = {"spec": data["spec"], **{name: data[name] for name in SHARED}}
         cohort = cohorts.setdefault(json.dumps(shared, sort_keys=True), shared | {"runs": []})
         cohort["runs"].append({"seed": seed, **{name: data[name] for name in OWN}})
-    head = {"format": FORMAT, "experiments": store.experiments()}
-    lines = [json.dumps(line, allow_nan=False, separators=(",", ":")) for line in (head, *cohorts.values())]
-    return "".join(f"{line}\n" for line in lines).encode(), runs
+    head = {"format": FORMAT, "experiments": store.experiments(), "runs": runs}
+    return b"".join(_line(content) for content in (head, *cohorts.values())), runs
+
+
+def _line(content: Mapping[str, Any]) -> bytes:
+    text = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+    return text[:-1] + f',"sum":"{checksum(text)}"}}\n'.encode()
 
 
 class Rows:
@@ -68,19 +78,22 @@ class Rows:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
-        lines = _lines(self.path)
-        with _named(self.path, 1):
-            head = _object(lines[0])
-            known = head["format"]
-            self._experiments: dict[str, dict[str, Any]] = head["experiments"]
-            if not isinstance(self._experiments, dict):
-                raise ValueError("its experiments are no table")
-        if known != FORMAT:
-            raise ThreefoldError(f"rows '{self.path}' have the format '{known}'; right would be '{FORMAT}'.")
+        self._experiments: dict[str, dict[str, Any]] = {}
         self._records: list[Record] = []
-        for number, line in enumerate(lines[1:], start=2):
+        runs = None
+        for number, line in enumerate(_lines(self.path), start=1):
             with _named(self.path, number):
-                self._records += _records(_object(line))
+                if number == 1:
+                    self._experiments, runs = _head(line)
+                else:
+                    self._records += _records(_object(line))
+        if runs is None:
+            raise ThreefoldError(f"rows '{self.path}' are empty; {_GIVE}.")
+        if runs != len(self._records):
+            raise ThreefoldError(
+                f"rows '{self.path}' hold {len(self._records)} runs, but the first line names {runs}: a line was lost"
+                f" or added; {_GIVE}."
+            )
 
     def experiments(self) -> dict[str, dict[str, Any]]:
         return self._experiments
@@ -89,17 +102,15 @@ class Rows:
         return iter(self._records)
 
 
-def _lines(path: Path) -> list[bytes]:
-    right = "right would be a file that `threefold export rows` wrote"
+_GIVE = "give a file as `threefold export rows` wrote it"
+
+
+def _lines(path: Path) -> Iterator[bytes]:
     try:
-        content = path.read_bytes()
-        lines = (gzip.decompress(content) if path.suffix == ".gz" else content).splitlines()
+        yield from read_lines(path, memory_limit() // SHARE_OF_MEMORY)
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or error
-        raise ThreefoldError(f"rows '{path}' cannot be read ({why}); {right}.") from error
-    if not lines:
-        raise ThreefoldError(f"rows '{path}' are empty; {right}.")
-    return lines
+        raise ThreefoldError(f"rows '{path}' cannot be read ({why}); {_GIVE}.") from error
 
 
 @contextmanager
@@ -111,15 +122,35 @@ def _named(path: Path, number: int) -> Iterator[None]:
         why = f"lacks the field {error}" if isinstance(error, KeyError) else f"is wrong ({str(error).rstrip('.')})"
         if isinstance(error, json.JSONDecodeError):
             why = f"is not JSON from column {error.colno} on, as if it were cut off or of another kind"
-        raise ThreefoldError(
-            f"line {number} of rows '{path}' {why}; right would be a file that `threefold export rows` wrote."
-        ) from error
+        raise ThreefoldError(f"line {number} of rows '{path}' {why}; {_GIVE}.") from error
+
+
+def _head(line: bytes) -> tuple[dict[str, dict[str, Any]], int]:
+    """What was asked for, and how many runs follow."""
+    head = parse_json(line)
+    known = head.get("format") if isinstance(head, dict) else None
+    if known != FORMAT:
+        raise ValueError(f'its format is {json.dumps(known)[:40]}, not "{FORMAT}"')
+    head = _object(line)
+    experiments, runs = head["experiments"], head["runs"]
+    if not isinstance(experiments, dict):
+        raise ValueError("its experiments are no table")
+    for name, asked in experiments.items():
+        try:
+            check_experiment(name, asked)
+        except ValueError as error:
+            raise ValueError(f"experiment '{name[:60]}': {error}") from None
+    return experiments, int(runs)
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    value = json.loads(line)
+    """What a line holds, if it is as it was written."""
+    value = parse_json(line)
     if not isinstance(value, dict):
         raise ValueError(f"it holds {json.dumps(value)[:20]}, not an object")
+    parts = SUM.fullmatch(line)
+    if not parts or checksum(parts[1] + b"}") != parts[2].decode():
+        raise ValueError("its sum does not fit, so something in it was changed")
     return value
 
 
@@ -127,7 +158,6 @@ def _records(cohort: Mapping[str, Any]) -> Iterator[Record]:
     for run in cohort["runs"]:
         spec = cohort["spec"] | {"seed": run["seed"]}
         data = {name: cohort[name] for name in SHARED} | {name: run[name] for name in OWN}
-        data |= {"key": run_key(spec), "spec": spec, "metrics": {}, "keepsakes": {}}
-        record = Record.from_json(data)
-        metrics = measure(list(record.initial), [list(row) for row in record.matrix])
-        yield Record(**vars(record) | {"metrics": metrics})
+        data |= {"key": run_key(spec), "spec": spec, "keepsakes": {}}
+        check_run(data)
+        yield Record.from_json(data)

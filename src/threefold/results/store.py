@@ -1,22 +1,34 @@
 """Where finished runs are kept: one SQLite file, one row for each run, shared by as many processes as like."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from threefold.errors import ThreefoldError
-from threefold.results.database import explained, open_for_reading, open_for_writing, transaction
-from threefold.results.record import Record
+from threefold.reading import parse_json
+from threefold.results.database import (
+    explained,
+    file_id,
+    open_for_reading,
+    open_for_writing,
+    take_in_log,
+    transaction,
+)
+from threefold.results.record import Record, checksum
+from threefold.results.schema import check_experiment
 
 SEARCHABLE = ("protocol", "scenario", "method", "seed")
 PLAIN = ("key", "status", "diverged_at", "created")
-AS_JSON = ("spec", "initial", "matrix", "metrics", "timings", "environment", "keepsakes")
+AS_JSON = ("spec", "initial", "matrix", "timings", "environment", "keepsakes")
 
-_SELECT = f"SELECT {', '.join(PLAIN + AS_JSON)} FROM runs"
-_COLUMNS = SEARCHABLE + PLAIN + AS_JSON
+_COLUMNS = (*SEARCHABLE, *PLAIN, *AS_JSON, "sum")
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM runs"
 _INSERT = (
     f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) ON CONFLICT (key) DO NOTHING"
 )
@@ -36,8 +48,14 @@ class Store:
         self.readonly = readonly
         self._patience = patience
         self._connection = (open_for_reading if readonly else open_for_writing)(self.path, patience)
+        self._place = self.path.absolute()
+        self._file = file_id(self._place)
 
     def close(self) -> None:
+        if not self.readonly and not self.in_place:
+            # the log of a moved file stays where it was, and would be taken for that of the next file of this name
+            with suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -47,6 +65,39 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection for questions."""
+        with explained(self.path, self._patience):
+            yield self._connection
+
+    @contextmanager
+    def writing(self, patience: float | None = None) -> Iterator[sqlite3.Connection]:
+        """A transaction, all or nothing, in the file that still has the store's name."""
+        if self.readonly:
+            raise ThreefoldError(f"store '{self.path}' was opened for reading; open it for writing.")
+        wait = self._patience if patience is None else patience
+        with explained(self.path, wait):
+            self._connection.execute(f"PRAGMA busy_timeout = {1000 * wait:.0f}")
+            try:
+                with transaction(self._connection):
+                    self.check_in_place()
+                    yield self._connection
+            finally:
+                self._connection.execute(f"PRAGMA busy_timeout = {1000 * self._patience:.0f}")
+
+    @property
+    def in_place(self) -> bool:
+        """Has the file that was opened still its name? What is written to one that was deleted is lost."""
+        return file_id(self._place) == self._file
+
+    def check_in_place(self) -> None:
+        if not self.in_place:
+            raise ThreefoldError(
+                f"store '{self.path}' was moved, deleted or replaced while this command was using it; put it back, or "
+                "give its new name, and give the same command again; checkpoints were kept, nothing was overwritten."
+            )
 
     def get(self, key: str) -> Record | None:
         """The run with this key, or None."""
@@ -71,14 +122,14 @@ class Store:
 
         A key that is there already keeps the row it has; the answer is the set of such keys.
         """
-        if self.readonly:
-            raise ThreefoldError(f"store '{self.path}' was opened for reading; open it for writing to add runs.")
         rows = [_row(record) for record in records]  # whatever is wrong with a record shows before the lock is taken
         present: set[str] = set()
-        with explained(self.path, self._patience), transaction(self._connection):
+        with self.writing() as connection:
             for row in rows:
-                if self._connection.execute(_INSERT, row).rowcount == 0:
+                if connection.execute(_INSERT, row).rowcount == 0:
                     present.add(row[_COLUMNS.index("key")])
+        with self.reading() as connection:
+            take_in_log(connection)
         return present
 
     def all(
@@ -103,39 +154,74 @@ class Store:
         self.reconsider(name, lambda before: asked)
 
     def reconsider(self, name: str, change: Callable[[dict[str, Any] | None], Mapping[str, Any]]) -> None:
-        """Replace what was asked for under this name by what `change` makes of it, with nobody else in between."""
-        with explained(self.path, self._patience), transaction(self._connection):
-            found = self._connection.execute("SELECT asked FROM experiments WHERE name = ?", (name,)).fetchone()
-            before = json.loads(found[0]) if found else None
+        """Replace what was asked for under this name by what `change` makes of it, with nobody else in between.
+
+        What cannot be read (`unreadable`) counts as not there."""
+        with self.writing() as connection:
+            found = connection.execute("SELECT asked FROM experiments WHERE name = ?", (name,)).fetchone()
+            before, _ = _asked(name, found[0]) if found else (None, "")
             after = json.dumps(change(before), allow_nan=False)
             if found is None or after != found[0]:
-                self._connection.execute(
+                connection.execute(
                     "INSERT INTO experiments VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET asked = excluded.asked",
                     (name, after),
                 )
+        with self.reading() as connection:
+            take_in_log(connection)
 
     def experiments(self) -> dict[str, dict[str, Any]]:
-        """What was asked for, by name, in the order of first asking."""
+        """What was asked for, by name, in the order of first asking; without what cannot be read (`unreadable`)."""
+        return {name: asked for name, (asked, _) in self._experiments() if asked is not None}
+
+    def unreadable(self) -> dict[str, str]:
+        """The experiments that no report could show, by name, and why."""
+        return {str(name): why for name, (_, why) in self._experiments() if why}
+
+    def _experiments(self) -> Iterator[tuple[str, tuple[dict[str, Any] | None, str]]]:
         with explained(self.path, self._patience):
             rows = self._connection.execute("SELECT name, asked FROM experiments ORDER BY rowid").fetchall()
-        return {name: json.loads(asked) for name, asked in rows}
+        return ((name, _asked(name, asked)) for name, asked in rows)
 
-    def _record(self, row: tuple[Any, ...]) -> Record:
-        data = dict(zip(PLAIN + AS_JSON, row, strict=True))
+    def _record(self, row: Sequence[Any]) -> Record:
+        data = dict(zip(_COLUMNS, row, strict=True))
         try:
+            if _sum(row[:-1]) != data["sum"]:
+                raise ValueError("its sum does not fit, so something in it was changed")
             return Record.from_json(data | {name: json.loads(data[name]) for name in AS_JSON})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ThreefoldError(
-                f"store '{self.path}' holds a damaged row (key '{data['key']}': {error}); delete that row, and the run "
-                "can be trained again."
+                f"store '{self.path}' holds a damaged row (key '{data['key']}': {error}); delete it from the table"
+                " runs, and the run can be trained again."
             ) from error
+
+
+def _asked(name: object, text: Any) -> tuple[dict[str, Any] | None, str]:
+    """An experiment as it was stored, or None and what is wrong with it."""
+    why = _trouble(name, text)
+    return (None, why) if why else (json.loads(text), "")
+
+
+@lru_cache(maxsize=64)
+def _trouble(name: object, text: Any) -> str:
+    """Why an experiment cannot be read; empty if it can. It is asked for often, and changes seldom."""
+    try:
+        check_experiment(name, parse_json(text))
+    except (ValueError, TypeError) as error:
+        return str(error)
+    return ""
 
 
 def _row(record: Record) -> tuple[Any, ...]:
     data = record.to_json()
     searchable = [_name(record.spec.get(field)) for field in SEARCHABLE]
     plain = [data[field] for field in PLAIN]
-    return (*searchable, *plain, *(json.dumps(data[field], allow_nan=False) for field in AS_JSON))
+    row = (*searchable, *plain, *(json.dumps(data[field], allow_nan=False) for field in AS_JSON))
+    return (*row, _sum(row))
+
+
+def _sum(row: Sequence[Any]) -> str:
+    """Of all that is in a row, as text: SQLite may keep a number as text, or the reverse."""
+    return checksum(json.dumps([None if value is None else str(value) for value in row]).encode())
 
 
 def _name(value: Any) -> Any:

@@ -16,9 +16,8 @@ from threefold.results import Store
 
 def serve(store: Path, host: str, port: int, say: Callable[[str], object]) -> None:
     """Show a store until interrupted. Another address than this machine's own gets a token."""
-    import uvicorn
-
     from threefold.watch.app import application
+    from threefold.watch.server import Server
 
     if store.exists():
         Store(store, readonly=True).close()  # what is no store is refused now
@@ -32,33 +31,19 @@ def serve(store: Path, host: str, port: int, say: Callable[[str], object]) -> No
     shown = f"[{named}]" if ":" in named else named
     missing = "" if store.exists() else " (it does not exist yet; the page fills when a command makes it)"
     say(f"{store}{missing}: http://{shown}:{port}/{f'?token={token}' if token else ''} until you press Ctrl-C")
-    server = uvicorn.Server(
-        uvicorn.Config(
-            application(store, token, lambda: server.should_exit),
-            log_config=None,
-            log_level="error",
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            http="h11",
-            loop="asyncio",
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=2,
-        )
-    )
+    server = Server(application(store, token, lambda: server.should_exit))
     server.run(sockets=[listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:
     if not 0 <= port < 1 << 16:
-        raise ThreefoldError(f"port is {port}; right would be a number from 1 to 65535, or 0 for any that is free.")
+        raise ThreefoldError(f"port must be from 1 to 65535, or 0 for any that is free, got {port}.")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return socket.create_server((host, port), family=found[0][0])
     except (OSError, UnicodeError) as error:
         why = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
         raise ThreefoldError(
-            f"host '{host}', port {port} cannot be listened on ({why}); right would be an address of this machine and a"
-            " port that is free, or port 0 for any."
+            f"host '{host}', port {port} cannot be listened on ({why}); use an address of this machine and a port that"
+            " is free, or port 0 for any."
         ) from error

@@ -54,7 +54,7 @@ class Guard:
             return None
         given = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token", "")
         if not self._same(given):
-            return PlainTextResponse("Right would be the address that 'threefold watch' printed, token and all.\n", 403)
+            return PlainTextResponse("Use the address that 'threefold watch' printed, with its token.\n", 403)
         answer = RedirectResponse(".", 303)  # so that the token does not stay in the address bar
         answer.set_cookie(COOKIE, self.token, httponly=True, samesite="lax")
         return answer

@@ -3,9 +3,8 @@
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from threefold.experiments.claim import words
+from threefold.experiments.lock import Note, progress_notes
 from threefold.report.words import duration, moment_of
 
 WINDOW = 30.0  # seconds over which steps per second are measured: less would jump, more would lag
@@ -16,22 +15,14 @@ SILENT = 10.0  # seconds without a word from a process that is still there, afte
 class Stand:
     """What is known of one cohort."""
 
-    word: dict[str, Any]
-    alive: bool
+    note: Note
     now: float
     rate: float | None  # steps per second
 
     @property
-    def cohort(self) -> str:
-        return str(self.word.get("cohort") or "a cohort that has just begun")
-
-    @property
-    def begun(self) -> bool:
-        return all(isinstance(self.word.get(name), int) for name in ("step", "steps", "task", "tasks"))
-
-    @property
     def share(self) -> float:
-        return 100 * float(self.word["step"]) / max(1, int(self.word["steps"]))
+        progress = self.note.progress
+        return 100 * progress.step / progress.steps if progress else 0.0
 
     @property
     def pace(self) -> str:
@@ -41,56 +32,45 @@ class Stand:
 
     @property
     def left(self) -> str:
-        if not self.rate:
-            return ""
-        return f"about {duration((self.word['steps'] - self.word['step']) / self.rate)} left"
+        progress = self.note.progress
+        return f"about {duration((progress.steps - progress.step) / self.rate)} left" if progress and self.rate else ""
 
     @property
     def accuracy(self) -> str:
-        value = self.word.get("accuracy")
-        return f"{value:.1f}% so far" if isinstance(value, float) else ""
-
-    @property
-    def where(self) -> str:
-        return f"process {self.word['process']} on {self.word['machine']}" if "process" in self.word else ""
+        value = self.note.progress.accuracy if self.note.progress else None
+        return "" if value is None else f"{value:.1f}% so far"
 
     @property
     def silent(self) -> str:
         """How long there was no word, if that is long: it may be consolidating, or be stopped."""
-        quiet = self.now - self._time
-        return f"no word for {duration(quiet)}" if self.alive and quiet > SILENT else ""
+        quiet = self.now - self.note.time
+        return f"no word for {duration(quiet)}" if self.note.alive and quiet > SILENT else ""
 
     @property
     def last(self) -> str:
         """When it was last heard of."""
-        return moment_of(self._time)
-
-    @property
-    def _time(self) -> float:
-        return float(self.word.get("time") or self.now)
+        return moment_of(self.note.time)
 
 
 class Pace:
-    """Measures steps per second from the words that processes leave."""
+    """Measures steps per second from the notes that processes leave."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._last: dict[str, dict[str, Any]] = {}
-        self._heard: dict[str, deque[tuple[float, int, Any]]] = {}
+        self._heard: dict[tuple[str, str], deque[tuple[float, int]]] = {}
 
     def look(self, now: float) -> list[Stand]:
-        found = words(self.folder)
-        self._last = {name: word or self._last.get(name, {}) for name, (word, _) in found.items()}
-        self._heard = {name: self._heard.get(name, deque()) for name in found}
-        return [Stand(word, found[name][1], now, self._rate(name, word)) for name, word in self._last.items()]
+        notes = progress_notes(self.folder)
+        known = {(note.owner, note.name) for note in notes}
+        self._heard = {key: self._heard.get(key, deque()) for key in known}
+        return [Stand(note, now, self._rate(note)) for note in notes]
 
-    def _rate(self, name: str, word: dict[str, Any]) -> float | None:
-        heard = self._heard[name]
-        when, step, process = float(word.get("time") or 0), int(word.get("step") or 0), word.get("process")
-        if heard and (heard[-1][2] != process or step < heard[-1][1]):  # begun anew, from the last finished task
+    def _rate(self, note: Note) -> float | None:
+        heard, progress = self._heard[note.owner, note.name], note.progress
+        if progress and heard and progress.step < heard[-1][1]:  # begun anew, from the last finished task
             heard.clear()
-        if when and (not heard or when > heard[-1][0]):
-            heard.append((when, step, process))
+        if progress and (not heard or note.time > heard[-1][0]):
+            heard.append((note.time, progress.step))
         while len(heard) > 2 and heard[-1][0] - heard[0][0] > WINDOW:
             heard.popleft()
         if len(heard) < 2:

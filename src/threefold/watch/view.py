@@ -9,7 +9,7 @@ from jinja2 import Environment
 
 from threefold.errors import ThreefoldError
 from threefold.experiments.ask import sections
-from threefold.experiments.failure import failures
+from threefold.experiments.in_progress import folder_of
 from threefold.experiments.status import time_left
 from threefold.report.evidence import Board, Evidence
 from threefold.report.html import Arranged, arrange, closing, summary
@@ -18,6 +18,7 @@ from threefold.report.html_section import name_of, whole
 from threefold.report.svg import forgetting
 from threefold.report.words import count, duration, moment
 from threefold.results import Record, Store
+from threefold.results.cohort_table import CohortRow, given_up
 from threefold.watch.stand import Pace
 
 PATIENCE = 10.0  # seconds to wait for a lock; the page says so and tries again
@@ -29,11 +30,12 @@ class View:
 
     def __init__(self, path: Path, templates: Environment) -> None:
         self.path, self.templates = path, templates
-        self._pace = Pace(Path(f"{path}.checkpoints"))
+        self._pace = Pace(folder_of(path))
         self._known: dict[str, Record] = {}
         self._stamp: Stamp | None = None
         self._found: list[Arranged] = []
         self._left: dict[str, str] = {}
+        self._failed: list[CohortRow] = []
         self._parts: dict[str, str] = {}
         self._folded: dict[str, Callable[[], str]] = {}
 
@@ -67,6 +69,7 @@ class View:
     def _read(self) -> None:
         with _ReadOnce(self.path, self._known) as store:
             self._found = arrange(sections(store))
+            self._failed = given_up(store)
             lefts = {each.section.name: time_left(store, each.section) for each in self._found if each.section.left}
         self._left = {
             name: f"about {duration(rest.total_seconds())}" if rest else "time not known yet"
@@ -100,9 +103,9 @@ class View:
         done = sum(len(each.section.records) for each in self._found)
         return self.templates.get_template("now.html").render(
             trouble=trouble,
-            running=[stand for stand in stands if stand.alive],
-            killed=[stand for stand in stands if not stand.alive] if left else [],
-            failed=[each for each in failures(self._pace.folder) if not self._known.keys() >= set(each.runs)],
+            running=[stand for stand in stands if stand.note.alive],
+            killed=[stand for stand in stands if not stand.note.alive] if left else [],
+            failed=self._failed,
             left=left,
             done=done,
             exists=self.path.exists(),

@@ -4,14 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from begun_lab import CELL, SEEDS, Room, Tasks, kill_after, kill_begun, train
+import torch
 from cohort_lab import Heard, cell, measured, running, small_split
+from in_progress_lab import CELL, SEEDS, Room, Tasks, kill_after, kill_begun, train
 from joint_lab import GENERATIVE
 
+from threefold import ThreefoldError
 from threefold.experiments import Result, Run, run_cells
-from threefold.experiments.begun import Begun
-from threefold.experiments.campaign import Campaign
 from threefold.experiments.cohort import Cohort
+from threefold.experiments.in_progress import InProgress
+from threefold.experiments.scheduler import Scheduler
+from threefold.results import Store
 
 # one process after the other
 
@@ -58,17 +61,30 @@ def test_a_checkpoint_is_used_though_another_process_stored_a_run_of_it(
     store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kill_begun(store, monkeypatch)
-    begin = Campaign._begin
+    begin = Scheduler._begin
 
-    def begin_late(self: Campaign, cohort: Cohort) -> Cohort | None:
-        monkeypatch.setattr(Campaign, "_begin", begin)
+    def begin_late(self: Scheduler, cohort: Cohort) -> None:
+        monkeypatch.setattr(Scheduler, "_begin", begin)
         train(store, 1, seeds=(3,))  # planned, but not begun yet
-        return begin(self, cohort)
+        begin(self, cohort)
 
-    monkeypatch.setattr(Campaign, "_begin", begin_late)
+    monkeypatch.setattr(Scheduler, "_begin", begin_late)
     heard = Tasks()
     train(store, 4, watcher=heard)
     assert heard.tasks[1, 2, 3, 4] == {2, 3}
+    assert not folder.exists()
+
+
+def test_a_checkpoint_is_used_though_a_run_of_it_is_stored_already(
+    store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_begun(store, monkeypatch)
+    train(store, 1, seeds=(3,))
+    heard, done = Tasks(), []
+    heard.done = done.append  # type: ignore[method-assign]
+    train(store, 4, SEEDS[:4], watcher=heard)
+    assert heard.tasks == {(1, 2, 3, 4): {2, 3}}
+    assert len(done) == 1, "a cell is told of once"
     assert not folder.exists()
 
 
@@ -111,6 +127,28 @@ def test_what_no_longer_fits_is_halved(store: Path, folder: Path, monkeypatch: p
     assert not folder.exists()
 
 
+def test_a_checkpoint_for_which_memory_is_too_little_now_stays(
+    store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Result
+) -> None:
+    """It is not halved either: then its finished tasks would be lost."""
+    kill_begun(store, monkeypatch)
+    (begun,) = folder.iterdir()
+    whole = begun.read_bytes()
+
+    def full(*given: Any, **more: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "load", full)
+        with pytest.raises(ThreefoldError, match=r"checkpoint '.*' cannot be loaded now \(.*allocate memory"):
+            train(store, 4)
+    assert list(folder.iterdir()) == [begun]
+    assert begun.read_bytes() == whole
+    heard = Tasks()
+    assert measured(train(store, 4, watcher=heard)) == measured(undisturbed)
+    assert heard.tasks[1, 2, 3, 4] == {2, 3}
+
+
 def test_a_cohort_with_a_run_that_nobody_wants_now_is_not_gone_on_with(
     store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +165,7 @@ def test_the_same_runs_in_two_protocols_are_not_one_cohort(store: Path, monkeypa
     """Networks are stacked where they have their tasks in common, so the checkpoint would not fit."""
     kill_begun(store, monkeypatch, (1, 2))
     twin = cell(small_split(tasks=4), "ewc:strength=100", iters=3)
-    begun = Begun(store)
-    assert len(begun.cohorts({run.key: run for run in (Run(CELL, 1), Run(CELL, 2))})) == 1
-    assert begun.cohorts({run.key: run for run in (Run(CELL, 1), Run(twin, 2))}) == []
+    with Store(store) as opened:
+        found = InProgress(opened)
+        assert len(found.cohorts({run.key: run for run in (Run(CELL, 1), Run(CELL, 2))})) == 1
+        assert found.cohorts({run.key: run for run in (Run(CELL, 1), Run(twin, 2))}) == []

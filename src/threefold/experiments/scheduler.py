@@ -3,16 +3,13 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
 from typing import Protocol
 
 from threefold.engine import Checkpoint, Progress
 from threefold.errors import ThreefoldError
-from threefold.experiments.begun import Begun
 from threefold.experiments.cell import Cell
-from threefold.experiments.claim import Claim
-from threefold.experiments.cohort import Cohort, Run, as_begun, cut, described, left_of, plan
-from threefold.experiments.failure import FAILED, Failure, forget_failures, told
+from threefold.experiments.cohort import Cohort, Run, as_begun, cut, described
+from threefold.experiments.in_progress import InProgress
 from threefold.experiments.result import Result
 from threefold.results import Record, Store
 
@@ -67,33 +64,32 @@ class Place(Protocol):
 class Work:
     """A cohort in training. Its place tells it of progress, and at last one of the three ends."""
 
-    def __init__(self, campaign: "Campaign", cohort: Cohort) -> None:
-        self.campaign, self.cohort = campaign, cohort
-        self.checkpoint: Checkpoint | None = None
-        self.claim: Claim | None = None
-        self.closing = ExitStack()
+    def __init__(self, scheduler: "Scheduler", cohort: Cohort) -> None:
+        self.scheduler, self.cohort = scheduler, cohort
+        shared = scheduler.in_progress
+        self.checkpoint: Checkpoint | None = shared.checkpoint(cohort.name) if shared else None
 
     def progress(self, progress: Progress) -> None:
         """Raises `Stopped` where training is to stop."""
-        self.campaign.watcher.progress(progress, self.cohort)
-        if self.claim:
-            self.claim.beat({"cohort": described(self.cohort), **vars(progress)})
-        self.campaign.check_stop()
+        self.scheduler.watcher.progress(progress, self.cohort)
+        if self.scheduler.in_progress:
+            self.scheduler.in_progress.note(self.cohort, progress)
+        self.scheduler.check_stop()
 
     def finished(self, records: Sequence[Record]) -> None:
-        self.campaign.finish(self, records)
+        self.scheduler.finish(self, records)
 
     def too_large(self) -> None:
-        self.campaign.halve(self)
+        self.scheduler.halve(self)
 
     def failed(self, reason: str) -> None:
-        self.campaign.fail(self, reason)
+        self.scheduler.fail(self, reason)
 
     def warn(self, text: str) -> None:
-        self.campaign.watcher.warn(text)
+        self.scheduler.watcher.warn(text)
 
 
-class Campaign:
+class Scheduler:
     """Plans, claims, stores and stops: everything that does not depend on where cohorts are trained."""
 
     def __init__(
@@ -106,7 +102,7 @@ class Campaign:
         stop: Callable[[], bool],
     ) -> None:
         self.cells, self.store, self.place, self.watcher, self.stop = cells, store, place, watcher, stop
-        self.begun = Begun(store.path) if store else None
+        self.in_progress = InProgress(store) if store else None
         self.runs = [[Run(cell, seed) for seed in seeds] for cell in cells]
         self.every = {run.key: run for runs in self.runs for run in runs}
         self.records: dict[str, Record] = {}
@@ -118,79 +114,81 @@ class Campaign:
         self.known: set[str] = set()  # the names of cohorts that some process has begun
         self.waiting: list[Cohort] = []
         self.training: set[Work] = set()
-        self.failures: list[Failure] = []
+        self.theirs: dict[str, Run] = {}  # in training by other processes
+        self.told_of_waiting = False
+        self.failures: list[str] = []
 
     def run(self) -> list[Result]:
-        self._look(self.every)
-        self._plan()
         try:
+            self._look(self.every)
+            if self.in_progress:
+                self.in_progress.tidy()
+            self._arrange(self.every.values())
             self._train()
+            if self.in_progress:
+                self.in_progress.tidy()
         finally:
+            if self.in_progress:  # without its lock, a process has nothing any more in training
+                self.in_progress.lock.close()
             if self.training:
                 self.place.abandon()
-            for work in tuple(self.training):
-                self._release(work)
-            if self.store and self.begun:
-                self.begun.tidy(self.store)
-                forget_failures(self.begun.folder, self.records.keys())
+            for work in self.training:
+                self.watcher.ended(work.cohort)
         if self.failures:
-            raise Failed(told(self.failures))
+            raise Failed(_all_of(self.failures))
         return [self._result(number) for number in range(len(self.cells))]
 
-    def _plan(self) -> None:
-        whole = plan(self.every.values(), self.place.memory)
-        self._tidy(whole)
-        self.known = self.begun.names() if self.begun else set()
-        left = [piece for cohort in whole for piece in left_of(cohort, self.records.keys(), self.known)]
-        self.waiting = self._as_begun(left, anew=True)
-        if self.place.largest_first:
-            self.waiting.reverse()
-
-    def _as_begun(self, cohorts: Sequence[Cohort], *, anew: bool = False) -> list[Cohort]:
-        """The same runs, but what was begun of them is as it was cut then, whatever memory is free now."""
-        if self.begun is None:
-            return list(cohorts)
-        keys = {key for cohort in cohorts for key in cohort.keys}
-        runs = {key: run for key, run in self.every.items() if key in keys}
-        begun = self.begun.cohorts(runs)
-        self.known.update(cohort.name for cohort in begun)
-        begun += [cohort for cohort in cohorts if cohort.name in self.known]
-        return as_begun(cohorts, begun, runs.values(), self.place.memory, anew=anew)
-
     def _train(self) -> None:
-        elsewhere: list[Cohort] = []  # in training by other processes
         looked = time.monotonic()
-        while self.waiting or elsewhere or self.training:
+        while self.waiting or self.theirs or self.training:
             self.check_stop()
-            if time.monotonic() - looked >= WAIT:
+            if self.in_progress and time.monotonic() - looked >= WAIT:
                 looked = time.monotonic()
-                if self._others_began() or elsewhere:
-                    self.waiting, elsewhere = self._as_begun([*self.waiting, *elsewhere]), []
+                self._follow_others(self.in_progress)
             if self.waiting and len(self.waiting) < self.place.room():
                 self.waiting = cut(self.waiting, self.place.idle(), self.known)
             if self.waiting and self.place.room():
-                if theirs := self._begin(self.waiting.pop(0)):
-                    elsewhere.append(theirs)
-                    self.known.add(theirs.name)
+                self._begin(self.waiting.pop(0))
             elif self.training:
                 self.place.attend()
             else:
+                self._tell_of_waiting()
                 time.sleep(WAIT)
 
-    def _others_began(self) -> bool:
-        """Is there a cohort that was not there before? Thousands may wait, and are not gone through for nothing."""
-        new = self.begun.names() - self.known if self.begun else set()
-        self.known |= new
-        return bool(new)
+    def _follow_others(self, shared: InProgress) -> None:
+        """Take up what other processes no longer train. Thousands of cohorts may wait, and are not gone through for
+        nothing."""
+        new = shared.names() - self.known
+        busy = shared.in_training(self.theirs) if self.theirs else {}
+        free = [self.theirs.pop(key) for key in tuple(self.theirs) if key not in busy]
+        self._look(run.key for run in free)
+        if new or free:
+            self._arrange(free)
 
-    def _begin(self, cohort: Cohort) -> Cohort | None:
-        """Claim a cohort and have it trained. If other processes are at runs of it, the answer is what to wait for."""
+    def _arrange(self, runs: Iterable[Run]) -> None:
+        """These runs are next. But what was begun goes on as it was cut, whatever memory is free now."""
+        begun = self.in_progress.cohorts(self.every) if self.in_progress else []
+        self.known |= self.in_progress.names() if self.in_progress else set()
+        begun_keys = {key for cohort in begun for key in cohort.keys}
+        again, others = list(runs), list[Cohort]()
+        for cohort in self.waiting:
+            if begun_keys.isdisjoint(cohort.keys):
+                others.append(cohort)
+            else:
+                again += cohort.runs
+        found = as_begun(again, begun, self.records.keys(), self.place.memory)
+        if self.place.largest_first:
+            found.reverse()
+        self.waiting = [*found, *others]
+
+    def _begin(self, cohort: Cohort) -> None:
+        """Claim a cohort and have it trained. If other processes are at runs of it, the rest is next."""
+        theirs = self.in_progress.claim(cohort) if self.in_progress else set()
+        if theirs:
+            self.theirs |= {run.key: run for run in cohort.runs if run.key in theirs}
+            self._next(run for run in cohort.runs if run.key not in theirs)
+            return
         work = Work(self, cohort)
-        if self.begun:
-            work.checkpoint = self.begun.checkpoint(cohort)
-            work.claim = self.begun.claim(cohort, work.closing)
-            if not work.claim:
-                return self._theirs(cohort, self.begun.in_training())
         self.training.add(work)
         self.known.add(cohort.name)
         stored = self.store.has(cohort.keys) if self.store else set()  # by another process in the meantime
@@ -201,32 +199,21 @@ class Campaign:
         else:
             self.watcher.cohort(cohort)
             self.place.begin(work)
-        return None
-
-    def _theirs(self, cohort: Cohort, in_training: set[str]) -> Cohort:
-        """What to wait for of a cohort that cannot be claimed; the other runs are next."""
-        theirs = tuple(run for run in cohort.runs if run.key in in_training)
-        if not theirs:  # it was let go just now
-            return cohort
-        self._next(run for run in cohort.runs if run.key not in in_training)
-        return Cohort(theirs)
 
     def _next(self, runs: Iterable[Run]) -> None:
         """What is left of a cohort is trained next."""
         if left := tuple(runs):
             self.waiting.insert(0, Cohort(left))
 
+    def _tell_of_waiting(self) -> None:
+        """Once: whoever looks on should know why nothing happens."""
+        if self.in_progress and not self.told_of_waiting and (who := self.in_progress.waiting_for(self.theirs)):
+            self.told_of_waiting = True
+            self.watcher.warn(f"waiting for {who}.")
+
     def finish(self, work: Work, records: Sequence[Record]) -> None:
-        """A cohort is trained: its records are stored, and its checkpoint may go."""
-        present: set[str] = set()
-        if self.store and work.checkpoint:
-            present = self.store.add(records)  # runs that another process stored in the meantime stay as they are
-            work.checkpoint.discard()
-            if aside := work.checkpoint.set_aside:
-                path = work.checkpoint.path
-                self.watcher.warn(
-                    f"checkpoint {path} was damaged; it was set aside as {aside.name}, and the cohort began anew."
-                )
+        """A cohort is trained, and its records are kept. Those that another process stored first stay as they are."""
+        present = self.in_progress.finish(work.cohort, records) if self.in_progress else set()
         self._release(work)
         self._keep(record for record in records if record.key not in present)
         self._look(present)
@@ -234,18 +221,18 @@ class Campaign:
     def halve(self, work: Work) -> None:
         """A cohort does not fit into memory: its halves are next."""
         self.watcher.warn(f"{described(work.cohort)} does not fit into memory; it is trained in two halves.")
-        if work.checkpoint:
-            work.checkpoint.discard()
+        if self.in_progress:
+            self.in_progress.discard(work.cohort)
         self._release(work)
         self.waiting = [*work.cohort.halves(), *self.waiting]
 
     def fail(self, work: Work, reason: str) -> None:
         """A cohort is given up; the others go on."""
-        failure = Failure(described(work.cohort), work.cohort.keys, reason)
-        self.failures.append(failure)
-        if work.checkpoint:
-            failure.write(work.checkpoint.path.with_suffix(FAILED))
-        self.watcher.warn(f"{failure.sentence} The others go on.")
+        title = described(work.cohort)
+        self.failures.append(f"{title} failed ({reason})")
+        if self.in_progress:
+            self.in_progress.give_up(work.cohort, reason)
+        self.watcher.warn(f"{title} failed: {reason}. The others go on.")
         self._release(work)
 
     def check_stop(self) -> None:
@@ -254,23 +241,18 @@ class Campaign:
 
     def _release(self, work: Work) -> None:
         self.training.discard(work)
-        work.closing.close()
+        if work.checkpoint and (aside := work.checkpoint.set_aside):
+            path = work.checkpoint.path
+            self.watcher.warn(
+                f"checkpoint {path} was damaged; it was set aside as {aside.name}, and the cohort began anew."
+            )
         self.watcher.ended(work.cohort)
-
-    def _tidy(self, cohorts: Iterable[Cohort]) -> None:
-        """Checkpoints and locks of cohorts that are in the store: a process was killed right after storing them."""
-        if self.begun is None:
-            return
-        known, done = self.begun.names(), self.records.keys()
-        for cohort in cohorts if known else ():
-            for piece in cohort.pieces():
-                if piece.name in known and done >= set(piece.keys):
-                    self.begun.discard(piece.name)
-        forget_failures(self.begun.folder, done)
 
     def _keep(self, records: Iterable[Record]) -> None:
         """Take these in, and tell of every cell that is complete by them."""
         for record in records:
+            if record.key in self.records:
+                continue
             self.records[record.key] = record
             for number in self.cells_of[record.key]:
                 missing = self.missing[number]
@@ -286,3 +268,9 @@ class Campaign:
 
     def _result(self, number: int) -> Result:
         return Result(self.cells[number], [self.records[run.key] for run in self.runs[number]])
+
+
+def _all_of(failures: Sequence[str]) -> str:
+    """One sentence about all of them."""
+    others = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
+    return f"{failures[0]}{others}; everything else is done; mend that and give the same command again."

@@ -1,0 +1,80 @@
+"""Standard output and standard error that are closed, full, or read by somebody who has enough."""
+
+import os
+import sys
+from io import BufferedWriter, FileIO, TextIOWrapper, UnsupportedOperation
+from typing import Any, TextIO
+
+from threefold.errors import ThreefoldError
+
+
+def prepare() -> None:
+    """Make the standard streams safe to write to, or say why they are not.
+
+    A descriptor that is closed would be given to the next file that is opened, such as the store, and whatever a
+    library writes to standard error would end in it: so it is opened on the null device. Without standard error a
+    command does its work; without standard output nobody would see what it found, so it is refused.
+    """
+    closed = _open_missing_descriptors()
+    sys.stderr = _safe(sys.stderr, 2)
+    if 1 in closed or sys.stdout is None:
+        raise ThreefoldError("standard output is closed; redirect it to a file or to /dev/null.")
+    sys.stdout = _safe(sys.stdout, 1)
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal that cannot show a sign is no reason to fail
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _open_missing_descriptors() -> list[int]:
+    closed = []
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+            closed.append(descriptor)
+    return closed
+
+
+def _safe(stream: TextIO | None, descriptor: int) -> TextIO:
+    if stream is None:  # so Python has it where the descriptor was closed
+        return TextIOWrapper(BufferedWriter(Descriptor(descriptor)), errors="backslashreplace", line_buffering=True)
+    try:
+        plain = isinstance(stream, TextIOWrapper) and stream.fileno() == descriptor
+    except (OSError, UnsupportedOperation):  # a stream in memory
+        plain = False
+    if not plain:
+        return stream
+    assert isinstance(stream, TextIOWrapper)
+    return TextIOWrapper(
+        BufferedWriter(Descriptor(descriptor, stream)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+class Descriptor(FileIO):
+    """Drops what nobody reads any more (`threefold list methods | head -1`); a full disk is told once, if it can be.
+
+    Training must go on, and end with the status it has earned, whoever stops reading.
+    """
+
+    def __init__(self, descriptor: int, stream: TextIO | None = None) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._stream = stream  # which would close the descriptor if nobody held it
+        self._gone = False
+
+    def write(self, data: Any, /) -> int:
+        size = memoryview(data).nbytes
+        if self._gone:
+            return size
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._gone = True
+            if isinstance(error, BrokenPipeError) or self.fileno() == 2:
+                return size
+            raise ThreefoldError(
+                f"standard output cannot be written ({error.strerror}); redirect it to a place with space."
+            ) from error

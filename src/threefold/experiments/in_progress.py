@@ -1,0 +1,118 @@
+"""Cohorts in progress: for each a row in the store and a checkpoint beside it, and for each process a lock.
+
+How runs are cut into cohorts depends on the memory that was free. The rows tell every process, whatever memory it
+sees, which runs are in training, and let a cohort go on as it was cut.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from threefold.engine import Checkpoint, Progress
+from threefold.experiments.cohort import Cohort, Run, described, name_of
+from threefold.experiments.lock import Lock, alive, progress_notes, remove_dead
+from threefold.results import Record, Store
+from threefold.results.cohort_table import CohortRow, claim, cohort_rows, forget, give_up
+
+
+def folder_of(store: Path) -> Path:
+    """Where the checkpoints and locks of a store are, by whichever name it is called."""
+    return Path(f"{store.resolve() if store.is_symlink() else store}.checkpoints")
+
+
+class InProgress:
+    """The cohorts of a store that are in progress, as a process sees and changes them."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.folder = store, folder_of(store.path)
+        self.lock = Lock(self.folder)
+        self.locked = False  # was the store, by another process, when we last wanted a cohort?
+
+    def checkpoint(self, name: str) -> Checkpoint:
+        return Checkpoint(self.folder / f"{name}.pt")
+
+    def names(self) -> set[str]:
+        return {row.name for row in self._rows()}
+
+    def cohorts(self, runs: Mapping[str, Run]) -> list[Cohort]:
+        """Those of these runs alone, as they were cut: first what is in training, then the largest."""
+        found = []
+        for row in self._rows():
+            live = self._live(row)
+            if runs.keys() >= set(row.runs) and (live or self.checkpoint(row.name).path.exists()):
+                cohort = Cohort(tuple(runs[key] for key in row.runs))
+                if len({(run.cell.protocol, run.cell.training) for run in cohort.runs}) == 1:
+                    found.append((not live, -len(row.runs), row.name, cohort))
+        return [cohort for *_, cohort in sorted(found, key=lambda each: each[:3])]
+
+    def in_training(self, keys: Collection[str]) -> dict[str, CohortRow]:
+        """Those of these runs that live processes are at, and in which cohort."""
+        shared = [(row, set(keys).intersection(row.runs)) for row in self._rows()]
+        return {key: row for row, common in shared if common and self._live(row) for key in common}
+
+    def waiting_for(self, keys: Collection[str]) -> str | None:
+        """A few words about who is at these runs; None: nobody any more."""
+        rows = {row.name: row for row in self.in_training(keys).values()}
+        if not rows:
+            return "another process, which has the store locked" if self.locked else None
+        first = next(iter(rows.values()))
+        where = next((note.where for note in progress_notes(self.folder) if note.owner == first.owner), None)
+        more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+        return f"{where or 'another process'}, which trains {first.title}{more}"
+
+    def claim(self, cohort: Cohort) -> set[str]:
+        """Take a cohort. The answer is which of its runs others are at: if there are any, it is not ours."""
+        owner, keys = self.lock.take(), cohort.keys
+        theirs = claim(self.store, cohort.name, described(cohort), keys, owner, partial(alive, self.folder))
+        self.locked = theirs is None
+        if theirs is None:
+            return set(keys)
+        if not theirs:
+            self.lock.note(cohort.name, described(cohort))
+        return {key for row in theirs for key in row.runs} & set(keys)
+
+    def note(self, cohort: Cohort, progress: Progress) -> None:
+        """Leave word of how far a cohort is, and look whether the store is still there, about once a second."""
+        if self.lock.note(cohort.name, described(cohort), progress):
+            self.store.check_in_place()
+
+    def finish(self, cohort: Cohort, records: Sequence[Record]) -> set[str]:
+        """Store a cohort's records; then its checkpoint may go. The answer: what another process stored first."""
+        present = self.store.add(records)
+        self.discard(cohort)
+        return present
+
+    def discard(self, cohort: Cohort) -> None:
+        """The cohort is no longer in progress. Its row goes last: what is without a row is never looked at again."""
+        self.store.check_in_place()
+        self.checkpoint(cohort.name).discard()
+        with self.store.writing() as connection:
+            forget(connection, cohort.name)
+        self.lock.drop(cohort.name)
+
+    def give_up(self, cohort: Cohort, reason: str) -> None:
+        give_up(self.store, cohort.name, reason)
+        self.lock.drop(cohort.name)
+
+    def tidy(self) -> None:
+        """Remove what killed processes left and nobody can go on with."""
+        if any(map(self._unneeded, self._rows())):
+            with self.store.writing() as connection:  # so that nobody takes one meanwhile
+                for row in filter(self._unneeded, self._rows()):
+                    self.checkpoint(row.name).discard()
+                    forget(connection, row.name)
+        remove_dead(self.folder)
+
+    def _unneeded(self, row: CohortRow) -> bool:
+        """Is nobody at this cohort, and either everything stored or nothing to go on from?"""
+        if self._live(row):
+            return False
+        kept = row.reason or self.checkpoint(row.name).path.exists()
+        return not kept or self.store.has(row.runs) == set(row.runs)
+
+    def _rows(self) -> list[CohortRow]:
+        """What does not hash to its name is damaged or not ours, and its name may lead anywhere."""
+        return [row for row in cohort_rows(self.store) if row.name == name_of(row.runs)]
+
+    def _live(self, row: CohortRow) -> bool:
+        return row.owner is not None and alive(self.folder, row.owner)

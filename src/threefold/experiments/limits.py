@@ -1,0 +1,132 @@
+"""Sizes that no machine can hold, and plans that nobody meant, are refused before anything is built or written.
+
+Only memory is refused, never time. What is needed is counted too low rather than too high, by plain arithmetic: what
+could be trained is let through, and no network of five billion units is built to find out how large it is.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from threefold.engine import Training
+from threefold.errors import ThreefoldError
+from threefold.memory import available_memory, in_bytes
+from threefold.methods import Method, Setting
+
+LARGEST = 10**12  # of any whole number: a budget, a number of iterations
+MANY_RUNS = 10_000  # in one command; more have to be confirmed
+COPIES = 4  # of every parameter: itself, its gradient, and Adam's two moments
+BEYOND = 1 << 46  # bytes: of a cluster's machines it is only known that none has 64 TB for one network
+CELL_BYTES, RUN_BYTES = 5000, 500  # of a plan
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What decides about the memory that one network needs in training."""
+
+    inputs: int
+    hidden: int
+    batch: int
+    tasks: int
+    classes_per_task: int
+    own_units: bool  # has each task output units of its own?
+
+    @classmethod
+    def of(cls, setting: Setting) -> "Sizes":
+        outputs = setting.outputs
+        own_units = outputs.scenario.own_units
+        return cls(setting.inputs, setting.hidden, setting.batch, outputs.tasks, outputs.classes_per_task, own_units)
+
+    def changed(self, name: str, value: int) -> "Sizes":
+        return replace(self, **{name: value})  # type: ignore[arg-type]
+
+    @property
+    def units(self) -> int:
+        return self.classes_per_task * (self.tasks if self.own_units else 1)
+
+    @property
+    def bytes(self) -> int:
+        """At least so many: the classifier while it is trained, a batch on its way through it, and the tables."""
+        weights = self.hidden * (self.inputs + self.hidden + self.units + 2) + self.units
+        activations = self.batch * (self.inputs + 2 * self.hidden + self.units)
+        return 4 * (COPIES * weights + activations) + self.tables
+
+    @property
+    def tables(self) -> int:
+        """Bytes of what grows with the square of the tasks: which units are active when, and the accuracies."""
+        return 2 * self.tasks * self.units + 8 * self.tasks**2
+
+
+def check_sizes(setting: Setting, *, device: str, elsewhere: bool) -> None:
+    """One classifier must fit into the memory that is free; `elsewhere`: into that of machines that are not known."""
+    sizes = Sizes.of(setting)
+    free, limit = _free(device, elsewhere)
+    if sizes.bytes <= free:
+        return
+    name = min(("hidden", "tasks", "batch"), key=lambda name: sizes.changed(name, 1).bytes)
+    raise ThreefoldError(
+        f"{name} must be at most {_largest(sizes, name, free)} here, got {getattr(sizes, name)}: one network would need"
+        f" about {in_bytes(sizes.bytes)} of memory, and {limit}."
+    )
+
+
+def check_networks(name: str, parameters: int, *, device: str, elsewhere: bool) -> None:
+    """So must all networks that a method trains for one run."""
+    free, limit = _free(device, elsewhere)
+    need = 4 * COPIES * parameters
+    if need > free:
+        raise ThreefoldError(
+            f"{name} would need about {in_bytes(need)} of memory for the networks of one run, and {limit}; use smaller"
+            " numbers."
+        )
+
+
+def _free(device: str, elsewhere: bool) -> tuple[int, str]:
+    """How many bytes one network may take, and what to say of that."""
+    here = None if elsewhere else free_on(device)
+    return (BEYOND, f"no machine has {in_bytes(BEYOND)}") if here is None else (here, f"{in_bytes(here)} are free")
+
+
+def _largest(sizes: Sizes, name: str, free: int) -> int:
+    """The largest value of one of the sizes that fits, found by halving; 1 where none does."""
+    fits, too_large = 1, int(getattr(sizes, name))
+    while too_large - fits > 1:
+        middle = (fits + too_large) // 2
+        if sizes.changed(name, middle).bytes <= free:
+            fits = middle
+        else:
+            too_large = middle
+    return fits
+
+
+def check_numbers(method: Method, training: Training, tasks: int) -> None:
+    """Whole numbers must be such that a tensor can hold them, and what is multiplied with them."""
+    given = {"iters": training.iters, "batch": training.batch, "hidden": training.hidden, "tasks": tasks}
+    for part in method.parts:
+        for name, value in part.model_dump().items():
+            if isinstance(value, int):
+                given[f"{name} of {part.name}"] = value
+    for name, value in given.items():
+        if abs(value) > LARGEST:
+            shown = value if value.bit_length() < 100 else f"one of about {value.bit_length() * 3 // 10} digits"
+            raise ThreefoldError(f"{name} must be at most {LARGEST}, got {shown}.")
+
+
+def check_runs(cells: int, runs: int, *, confirmed: bool) -> None:
+    """A plan must fit into memory itself; and if it is very large, somebody must have meant it."""
+    need, free = CELL_BYTES * cells + RUN_BYTES * runs, available_memory() or BEYOND
+    if need > free:
+        raise ThreefoldError(
+            f"this would be {runs:,} runs, and the plan alone would need about {in_bytes(need)} of memory, and"
+            f" {in_bytes(free)} are free; use fewer values, methods or seeds."
+        )
+    if runs > MANY_RUNS and not confirmed:
+        raise ThreefoldError(
+            f"this would be {runs:,} runs, more than {MANY_RUNS:,}; use --yes to train them all, or fewer values,"
+            " methods or seeds."
+        )
+
+
+def free_on(device: str) -> int | None:
+    """The bytes that are free on a device; None if that is not known."""
+    return torch.cuda.mem_get_info()[0] if device == "cuda" else available_memory()

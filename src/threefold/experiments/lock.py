@@ -1,0 +1,214 @@
+"""Which processes train, and how far they are: each has a file beside the store that it keeps locked.
+
+A lock dies with its process, however that ends, and not while the process is only stopped. The file's text tells what
+the process trains and how far that is, for whoever watches.
+"""
+
+import fcntl
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import IO, Annotated, Any
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from threefold.engine import Progress
+from threefold.engine.checkpoint import NotAFile, open_own
+from threefold.errors import ThreefoldError
+
+BEAT = 1.0  # seconds between two notes
+LARGEST = 1 << 24  # bytes of notes that are read
+LONGEST = 1000  # letters of a name
+TRIES = 100  # at a lock of our own
+_OURS = re.compile(r"[0-9a-f]{32}\.lock")
+_WRITING = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_ELSEWHERE = "use a store in a folder of your own, on a disk that has locks."
+
+_Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+_Text = Annotated[str, Field(max_length=LONGEST)]
+
+
+class _Told(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Progress(_Told):
+    step: _Count
+    steps: _Count
+    task: _Count
+    tasks: _Count
+    accuracy: _Number | None
+
+
+class _Cohort(_Told):
+    title: _Text
+    time: Annotated[float, Field(ge=0, lt=1e11)]
+    progress: _Progress | None
+
+
+class _Process(_Told):
+    """The text of a lock."""
+
+    process: _Count
+    machine: _Text
+    cohorts: dict[_Text, _Cohort]
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a process last said of a cohort that it trains."""
+
+    owner: str  # the name of its lock
+    alive: bool
+    process: int | None = None  # None: what it said cannot be read
+    machine: str = ""
+    name: str = ""
+    title: str = "a cohort whose progress note cannot be read"
+    time: float = 0.0
+    progress: Progress | None = None  # None: it has just begun
+
+    @property
+    def where(self) -> str:
+        return "another process" if self.process is None else f"process {self.process} on {self.machine}"
+
+
+class Lock:
+    """This process's own file, from when it is taken until it is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._path: Path | None = None
+        self._file: IO[bytes] | None = None
+        self._cohorts: dict[str, dict[str, Any]] = {}
+        self._written = 0.0
+
+    def take(self) -> str:
+        """Be known as a live process, by this name."""
+        for _ in range(TRIES):
+            if self._path is not None:
+                return self._path.name
+            self._try(self.folder / f"{uuid4().hex}.lock")  # a new name, so that no two locks are taken for one
+        raise ThreefoldError(f"no lock can be taken in '{self.folder}', for each is removed at once; {_ELSEWHERE}")
+
+    def _try(self, path: Path) -> None:
+        file = None
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = os.fdopen(os.open(path, _WRITING, 0o666), "r+b", buffering=0)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
+                self._path, self._file = path, file
+        except (FileNotFoundError, BlockingIOError):
+            pass  # another process took the folder or the file for one that was left behind
+        except OSError as error:
+            with suppress(OSError):
+                path.unlink()
+            raise ThreefoldError(f"lock '{path}' cannot be taken ({error}); {_ELSEWHERE}") from error
+        finally:
+            if file and file is not self._file:
+                file.close()
+
+    def note(self, cohort: str, title: str, progress: Progress | None = None) -> bool:
+        """Leave word of how far a cohort is, about once a second; was it written down now?"""
+        told = dict(vars(progress)) if progress else None
+        if told and not isfinite(told["accuracy"] or 0):
+            told["accuracy"] = None
+        self._cohorts[cohort] = {"title": title[:LONGEST], "time": time.time(), "progress": told}
+        due = progress is None or time.monotonic() - self._written >= BEAT
+        if due:
+            self._write()
+        return due
+
+    def drop(self, cohort: str) -> None:
+        """Nothing more is to be said of a cohort."""
+        self._cohorts.pop(cohort, None)
+        self._write()
+
+    def _write(self) -> None:
+        """In one go and never shorter than before, so that nobody reads half of it."""
+        self._written = time.monotonic()
+        told = {"process": os.getpid(), "machine": platform.node(), "cohorts": self._cohorts}
+        assert self._file is not None
+        number = self._file.fileno()
+        with suppress(OSError):  # where the disk is full nobody hears how far we are, but training goes on
+            os.pwrite(number, json.dumps(told).encode().ljust(os.fstat(number).st_size), 0)
+
+    def close(self) -> None:
+        if self._path and self._file:
+            self._path.unlink(missing_ok=True)
+            self._file.close()
+            self._path = self._file = None
+        with suppress(OSError):
+            self.folder.rmdir()  # unless others have files there
+
+
+def alive(folder: Path, owner: str) -> bool:
+    """Has a live process this lock?"""
+    if not _OURS.fullmatch(owner):
+        return False
+    try:
+        with open_own(folder / owner) as file:
+            return _held(file)
+    except (FileNotFoundError, NotADirectoryError, NotAFile):
+        return False
+    except OSError as error:
+        raise ThreefoldError(f"lock '{folder / owner}' cannot be read ({error}); {_ELSEWHERE}") from error
+
+
+def remove_dead(folder: Path) -> None:
+    """The locks of processes that were killed go, and the folder if nothing else is in it."""
+    for path in _locks(folder):
+        with suppress(OSError), open_own(path) as file:
+            if not _held(file):
+                path.unlink()
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def progress_notes(folder: Path) -> list[Note]:
+    """What live processes and killed ones last said of the cohorts that they train. Whatever else is in the folder, or
+    in place of a note, is passed over, or told to be unreadable where a live process has it."""
+    found: list[Note] = []
+    for path in _locks(folder):
+        with suppress(OSError), open_own(path) as file:
+            found += _notes(path.name, _held(file), file.read(LARGEST))
+    return found
+
+
+def _notes(owner: str, held: bool, text: bytes) -> list[Note]:
+    if not text.strip():
+        return []
+    try:
+        told = _Process.model_validate_json(text)
+    except (ValidationError, RecursionError):
+        return [Note(owner, held)] if held else []
+    return [
+        Note(owner, held, told.process, told.machine, name, each.title, each.time, _progress(each.progress))
+        for name, each in told.cohorts.items()
+    ]
+
+
+def _progress(told: _Progress | None) -> Progress | None:
+    return Progress(**dict(told)) if told and 0 < told.step <= told.steps else None
+
+
+def _locks(folder: Path) -> Iterator[Path]:
+    with suppress(OSError):
+        yield from sorted(path for path in folder.iterdir() if _OURS.fullmatch(path.name))
+
+
+def _held(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False

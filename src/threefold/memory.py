@@ -1,0 +1,24 @@
+"""How much memory this machine has free."""
+
+
+def available_memory() -> int | None:
+    """Bytes that programs can still have; None where the system does not say."""
+    try:
+        with open("/proc/meminfo") as file:
+            free = next(line for line in file if line.startswith("MemAvailable"))
+        return int(free.split()[1]) * 1024
+    except (OSError, StopIteration, ValueError):  # not Linux
+        return None
+
+
+def memory_limit() -> int:
+    """The same for those who must decide: where nothing is known, 8 GB."""
+    return available_memory() or 8 << 30
+
+
+def in_bytes(number: int) -> str:
+    """A number of bytes in a few digits: 21 GB."""
+    units = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
+    power = min(len(units) - 1, (len(str(number)) - 1) // 3)
+    value = number / 1000**power
+    return f"{value:,.0f} {units[power]}" if value >= 10 else f"{value:.1f} {units[power]}"

@@ -1,0 +1,146 @@
+"""Files that others made, read within limits.
+
+A file may be a pipe that never ends, a kilobyte that unpacks to gigabytes, or brackets nested a hundred thousand deep.
+What is refused here raises an OSError (its `strerror` says why) or a ValueError; who asked makes a sentence of it.
+"""
+
+import errno
+import gzip
+import json
+import math
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterator
+from os import PathLike
+from typing import Any, BinaryIO
+
+from threefold.memory import in_bytes
+
+DEPTH = 32  # lists and tables inside each other
+DIGITS = 40  # of a whole number
+LINE = 64 << 20  # bytes
+TOML_FILE = 1 << 20  # bytes
+
+_TOO_DEEP = f"it is nested more than {DEPTH} levels deep"
+_TOO_LONG = f"it has a number of more than {DIGITS} digits"
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+
+
+def open_file(path: str | PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading; a pipe or a device is refused unopened, for it may keep us waiting for ever."""
+    return open(path, "rb", opener=_opened)
+
+
+def _opened(path: str, flags: int) -> int:
+    _refuse_special(os.stat(path).st_mode)
+    descriptor = os.open(path, flags | _NONBLOCK)
+    try:
+        _refuse_special(os.fstat(descriptor).st_mode)  # another file may have taken the name
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_file(path: str | PathLike[str], limit: int) -> bytes:
+    """What is in a file of at most `limit` bytes."""
+    with open_file(path) as file:
+        content = file.read(limit + 1) or b""
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"it has more than {in_bytes(limit)}")
+    return content
+
+
+def read_lines(path: str | PathLike[str], limit: int) -> Iterator[bytes]:
+    """The lines of a text file, unpacked where its name ends in .gz, one by one; `limit` bytes in all, unpacked.
+
+    What a gzip file says of its length may be a lie, so the bytes are counted as they come.
+    """
+    with open_file(path) as file:
+        packed = str(path).endswith(".gz")
+        stream = gzip.GzipFile(fileobj=file) if packed else file
+        left = limit
+        while line := stream.readline(min(left, LINE) + 1):
+            left -= len(line)
+            if left < 0:
+                raise OSError(errno.EFBIG, f"it holds more than {in_bytes(limit)}{' unpacked' if packed else ''}")
+            if len(line) > LINE:
+                raise OSError(errno.EFBIG, f"it has a line of more than {in_bytes(LINE)}")
+            yield line
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON as plain data: finite numbers, text that can be written, not too deep, no endless numbers."""
+    try:
+        value = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    check_plain(value)
+    return value
+
+
+def parse_toml(content: bytes) -> dict[str, Any]:
+    """TOML as plain data, within the same limits."""
+    text = content.decode()
+    if _longest_name(text) > DEPTH:
+        raise ValueError(_TOO_DEEP)
+    try:
+        value = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # Python's own limit
+        raise ValueError(_TOO_LONG) from None
+    check_plain(value)
+    return value
+
+
+def check_plain(value: object) -> None:
+    """Refuse what those who read it later would stumble over: deep nesting, endless numbers, half a character."""
+    waiting = [(value, 0)]
+    while waiting:
+        item, depth = waiting.pop()
+        if depth > DEPTH:
+            raise ValueError(_TOO_DEEP)
+        if isinstance(item, int) and abs(item) >= 10**DIGITS:
+            raise ValueError(_TOO_LONG)
+        if isinstance(item, str):
+            if not item.isascii() and any("\ud800" <= c <= "\udfff" for c in item):
+                raise ValueError(f"it has the text {ascii(item)[:40]}, which holds half a character")
+        elif isinstance(item, dict):
+            waiting += [(inner, depth + 1) for pair in item.items() for inner in pair]
+        elif isinstance(item, list):
+            waiting += [(inner, depth + 1) for inner in item]
+
+
+def _refuse_special(mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is a pipe or device, not a file")
+
+
+def _whole(digits: str) -> int:
+    if len(digits.lstrip("-")) > DIGITS:
+        raise ValueError(_TOO_LONG)
+    return int(digits)
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"it has the number {number[:20]}, which is not finite")
+    return value
+
+
+def _longest_name(text: str) -> int:
+    """How many parts the longest dotted name has: Python's reader takes the square of that many steps."""
+    bare = re.sub(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'', "x", text)
+    longest = run = 0
+    for piece in bare.split("."):
+        run = run + 1 if re.fullmatch(r"[ \t]*[\w-]+[ \t]*", piece) else 0
+        longest = max(longest, run + 1)
+    return longest

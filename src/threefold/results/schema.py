@@ -1,0 +1,275 @@
+"""What runs and experiments from elsewhere must look like before anything of them is kept.
+
+Reports, counts and exports take these fields as they are, so whatever passes here must not break them. Methods that are
+not known here are welcome, for they may be another's plug-ins; protocols and scenarios must be known. Fields that are
+not named here are kept, since a later version may have written them.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from math import prod
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from threefold.errors import ThreefoldError
+from threefold.memory import in_bytes, memory_limit
+from threefold.reading import check_plain
+from threefold.results.record import run_key, unpack
+
+TASKS, RUNS = 100_000, 1_000_000  # the most of a run and of an experiment
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?([+-]\d\d:\d\d|Z)")
+YEARS = 3e9  # seconds: more than anybody can have waited
+
+
+def check_run(data: Mapping[str, Any]) -> None:
+    """A run as `Record.to_json` gives it, or ValueError with the first thing that is wrong."""
+    check_plain(data)
+    _check(_Run, data)
+    if not _finite(data):
+        raise ValueError("it has a number that is not finite")
+    if run_key(data["spec"]) != data["key"]:
+        raise ValueError("its key is not the key of its spec")
+    for name, packed in data["keepsakes"].items():
+        try:
+            unpack(packed)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"keepsakes.{name} cannot be read: {error}") from None
+
+
+def _finite(data: Mapping[str, Any]) -> bool:
+    try:
+        json.dumps(data, allow_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+def check_experiment(name: object, asked: object) -> None:
+    """What was asked for under a name, or ValueError with the first thing that is wrong."""
+    if not isinstance(name, str) or not 0 < len(name) <= 1000:
+        raise ValueError("its name is no text of 1 to 1000 characters")
+    check_plain([name, asked])
+    _check(_Experiment, asked)
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+
+def _known_protocol(name: str) -> str:
+    from threefold.protocols import find  # not at the top: it loads torch
+
+    _told(find, name)
+    return name
+
+
+class _Protocol(_Schema):
+    name: Annotated[str, AfterValidator(_known_protocol)]
+    tasks: int = Field(ge=1, le=TASKS)
+    data: str
+    first: int | None = Field(None, ge=1, le=TASKS)
+
+
+class _Scenario(_Schema):
+    name: str
+    task_id_in: Literal["output", "hidden", "both"] | None
+
+    @model_validator(mode="after")
+    def _known(self) -> "_Scenario":
+        from threefold.scenarios import find
+
+        _told(lambda scenario: find(scenario.name).using_task_in(scenario.task_id_in), self)
+        return self
+
+
+def _identifier(name: str) -> str:
+    if not name.isidentifier() or name.startswith("_") or name == "cls":
+        raise ValueError(f"hyperparameter {ascii(name)[:40]} must have the name of a field")
+    return name
+
+
+def _no_giant(value: Any) -> Any:
+    """NumPy has no whole numbers beyond 64 bits, so no figure could show them."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError(f"{value} is beyond 64 bits")
+    return value
+
+
+class _Method(_Schema):
+    name: str
+    hyperparameters: dict[
+        str, dict[Annotated[str, AfterValidator(_identifier)], Annotated[Any, AfterValidator(_no_giant)]]
+    ]
+
+
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+
+
+class _Training(_Schema):
+    model_config = ConfigDict(extra="forbid")  # a cell is built of these and no others
+
+    iters: Count
+    lr: float = Field(gt=0)
+    batch: Count
+    hidden: Count
+    precision: str
+    device: str
+
+
+class _Spec(_Schema):
+    """Everything that determines a run but its seed."""
+
+    protocol: _Protocol
+    scenario: _Scenario
+    method: _Method
+    training: _Training
+
+
+Seed = Annotated[int, Field(ge=0)]
+
+
+class _RunSpec(_Spec):
+    seed: Seed
+
+
+class _Packed(_Schema):
+    dtype: str = Field(pattern=r"^[<>|][biufc][0-9]{1,2}$")
+    shape: list[Annotated[int, Field(ge=0)]] = Field(max_length=32)
+    bytes: str
+
+    @model_validator(mode="after")
+    def _fits(self) -> "_Packed":
+        size, free = prod(self.shape) * int(self.dtype[2:]), memory_limit()
+        if size > free / 2:
+            raise ValueError(f"it unpacks to {in_bytes(size)}, and {in_bytes(free)} of memory are free")
+        return self
+
+
+class _Environment(_Schema):
+    cohort: int = Field(1, ge=1)
+
+
+def _moment(text: str) -> str:
+    if not MOMENT.fullmatch(text) or datetime.fromisoformat(text).year < 1970:
+        raise ValueError("it must be a time such as 2026-01-31T12:00:00+00:00")
+    return text
+
+
+class _Run(_Schema):
+    key: str
+    spec: _RunSpec
+    status: Literal["finished", "diverged"]
+    diverged_at: int | None
+    initial: list[float]
+    matrix: list[list[float | None]]
+    timings: dict[str, Annotated[float, Field(ge=0, le=YEARS)]]
+    environment: _Environment
+    created: Annotated[str, AfterValidator(_moment)]
+    keepsakes: dict[str, _Packed]
+
+    @model_validator(mode="after")
+    def _as_many_tasks(self) -> "_Run":
+        tasks = self.spec.protocol.first or self.spec.protocol.tasks
+        if len(self.initial) != tasks:
+            raise ValueError(f"initial has {len(self.initial)} accuracies, but spec.protocol names {tasks} tasks")
+        return self
+
+
+class _Described(_Schema):
+    """A cell: its spec, and its method as the command line writes it."""
+
+    spec: _Spec
+    method: str
+
+    @model_validator(mode="after")
+    def _same_method(self) -> "_Described":
+        names = [piece.partition(":")[0] for piece in re.split(r"\+(?=[A-Za-z])", self.method)]
+        parts = [name for name in names if name != "none"]
+        if self.spec.method.name != ("+".join(parts) or "none") or {*self.spec.method.hyperparameters} != {*parts}:
+            raise ValueError(f"method is '{self.method[:60]}', but the spec has '{self.spec.method.name[:60]}'")
+        if len(set(parts)) < len(parts):
+            raise ValueError(f"method is '{self.method[:60]}', which names a part twice")
+        return self
+
+
+class _Cell(_Described):
+    seeds: list[Seed] = Field(min_length=1)
+    validation: bool = False
+
+    @model_validator(mode="after")
+    def _usable(self) -> "_Cell":
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("seeds names a seed twice")
+        for part, values in self.spec.method.hyperparameters.items():
+            _check_part(part, values)
+        return self
+
+
+class _Refused(_Described):
+    reason: str
+
+
+class _Experiment(_Schema):
+    title: str
+    kind: Literal["table", "budgets", "grids"]
+    selected: str
+    cells: list[_Cell]
+    refused: list[_Refused]
+    notes: dict[str, str]
+    command: str
+
+    @model_validator(mode="after")
+    def _not_too_many(self) -> "_Experiment":
+        if sum(len(cell.seeds) for cell in self.cells) > RUNS:
+            raise ValueError(f"cells names more than {RUNS} runs")
+        return self
+
+
+def _check_part(name: str, values: Mapping[str, Any]) -> None:
+    """The hyperparameters of one of our own parts must be ones that it can have: figures compute with them."""
+    from threefold.fingerprint import is_ours
+    from threefold.methods import METHODS
+
+    kind = METHODS[name].part if name in METHODS else None
+    if kind is None or not is_ours(kind):
+        return
+    given = kind.model_construct(**values).model_dump(warnings=False)
+    kept = _told(kind.model_validate, given).model_dump(mode="json")
+    for field, value in given.items():
+        if kept[field] != value:
+            raise ValueError(f"hyperparameter {field} of {name} is {value!r}, which must be {kept[field]!r}")
+
+
+def _told(check: Any, value: Any) -> Any:
+    """An error of ours as pydantic expects it."""
+    try:
+        return check(value)
+    except ThreefoldError as error:
+        raise ValueError(str(error).rstrip(".")) from None
+
+
+def _check(schema: type[_Schema], data: object) -> None:
+    try:
+        schema.model_validate(data)
+    except ValidationError as error:
+        raise ValueError(_sentence(error.errors()[0])) from None
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    place = _place(error["loc"])
+    if error["type"] == "missing":
+        return f"lacks the field {place}"
+    if error["type"] == "value_error":
+        message = error["msg"].removeprefix("Value error, ")
+        return f"{place}: {message}" if place else message
+    wanted = error["msg"].removeprefix("Input should be ").removeprefix("Input should ")
+    if error["type"] in ("model_type", "dict_type"):  # pydantic's sentence has the names of our classes
+        wanted = "a table"
+    return f"{place or 'it'} is {ascii(error['input'])[:60]}; it must be {wanted}"
+
+
+def _place(steps: Sequence[str | int]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")

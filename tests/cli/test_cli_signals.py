@@ -1,0 +1,198 @@
+"""Ctrl-C, SIGTERM and SIGHUP, from the first moment to the last: nothing lost, a sentence, and a status that tells."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from experiment_lab import Command, beside, checkpoints, count, furnish, locks, rows, server, stuck_in_the_third
+from tiny_lab import Ended
+
+PROGRAM = Path(sys.executable).parent / "threefold"
+RUN = ["run", "split", "--data", "tiny.npz", "--tasks", "3", "--seeds", "2", "--method", "none", "--method", "lwf"]
+RUN += ["--iters", "20", "--hidden", "8", "--batch", "16", "--device", "cpu", "--store", "a.db"]
+RUNS = 2 * 3 * 2  # methods × scenarios × seeds
+LEFT = r"threefold: stopped with (\d+) runs? left; the same command goes on\.\n"
+STOPPED = "threefold: stopped; the same command goes on from the last finished task.\n"
+STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _server() -> Iterator[None]:
+    with server():
+        yield
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return furnish(tmp_path)
+
+
+@contextmanager
+def program(folder: Path, *words: str, ignored: int | None = None) -> Iterator[subprocess.Popen[str]]:
+    """The command as a user starts it, which loads for a while; with one signal ignored, as by nohup."""
+
+    def signals() -> None:
+        for number in STOPS:
+            signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
+
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([PROGRAM, *words], cwd=folder, preexec_fn=signals, **pipes)  # type: ignore[call-overload]
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: "subprocess.Popen[str]") -> Ended:
+    out, err = process.communicate(timeout=PATIENCE)
+    return Ended(process.returncode, out, err)
+
+
+def signals_of(process: "subprocess.Popen[str]", kind: str) -> set[int]:
+    """The numbers of the signals that a process catches (SigCgt) or ignores (SigIgn)."""
+    found = re.search(rf"^{kind}:\s*([0-9a-f]+)$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
+    assert found
+    return {number for number in range(1, 65) if int(found[1], 16) >> (number - 1) & 1}
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize(("number", "after"), [*zip(STOPS, [0.0, 0.2, 0.5], strict=True)])
+def test_while_it_loads_it_stops_at_once_in_a_sentence(place: Path, number: int, after: float) -> None:
+    with program(place, *RUN) as process:
+        wait_until(lambda: signal.SIGTERM in signals_of(process, "SigCgt"))
+        time.sleep(after)
+        process.send_signal(number)
+        assert ended(process) == Ended(3, "", STOPPED)
+    assert sorted(path.name for path in place.iterdir()) == ["tiny.npz", "tiny.toml"]
+
+
+def test_signals_are_handled_before_anything_heavy_is_imported() -> None:
+    """Else there is a second in which Ctrl-C shows a traceback."""
+    code = (
+        "import sys, threefold.cli; print(sorted({'typer', 'rich', 'pydantic', 'numpy', 'torch'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
+    folder = furnish(tmp_path_factory.mktemp("undisturbed"))
+    with Command(folder, *RUN) as command:
+        assert command.ended().status == 0
+    return rows(folder / "a.db")
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_in_training_it_stops_and_the_same_command_goes_on(
+    place: Path, undisturbed: list[tuple[Any, ...]], number: int
+) -> None:
+    store = place / "a.db"
+    with Command(place, *RUN) as command:
+        command.wait_until(lambda: count(store) and locks(store))
+        command.send(number)
+        end = command.ended()
+    told = re.fullmatch(LEFT, end.err)
+    assert (end.status, end.out) == (3, "")
+    assert told, end.err
+    assert 0 < count(store) == RUNS - int(told[1]) < RUNS
+    assert locks(store) == set()
+    with Command(place, *RUN) as command:
+        assert command.ended().status == 0
+    assert rows(store) == undisturbed
+    assert beside(store) == []
+
+
+def test_a_second_ctrl_c_stops_run_at_once(place: Path) -> None:
+    with Command(place, *RUN, hook=stuck_in_the_third) as command:
+        command.wait_until(lambda: (place / "stuck").exists())
+        command.send(signal.SIGINT)
+        time.sleep(0.1)
+        assert command.running, "the first waits for the step to be done"
+        command.send(signal.SIGINT)
+        assert command.ended() == (3, "", STOPPED)
+    assert locks(place / "a.db") == set()
+
+
+def test_run_has_a_time_limit(place: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Ended]) -> None:
+    monkeypatch.chdir(place)
+    end = cli(*RUN, "--time-limit", "1e-9")
+    assert end == (3, "", f"threefold: stopped with {RUNS} runs left; the same command goes on.\n")
+    assert cli(*RUN).status == 0
+    assert "--time-limit" not in cli("status", "--store", "a.db").out
+
+
+def test_between_two_tasks_a_stopped_run_leaves_its_checkpoint(place: Path) -> None:
+    with Command(place, *RUN[:-2], "--iters", "300", "--store", "a.db") as command:
+        command.wait_until(lambda: checkpoints(place / "a.db"))
+        command.send(signal.SIGTERM)
+        assert command.ended().status == 3
+    assert len(checkpoints(place / "a.db")) == 1
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_command_that_trains_nothing_ends_as_usual(place: Path, number: int, status: int) -> None:
+    with program(place, "list", "methods") as process:
+        wait_until(lambda: signal.SIGTERM in signals_of(process, "SigCgt"))
+        time.sleep(0.3)
+        process.send_signal(number)
+        assert ended(process) == Ended(status, "", "threefold: stopped.\n")
+
+
+def test_what_is_ignored_stays_ignored(place: Path) -> None:
+    """`nohup threefold …` outlives its terminal, and Ctrl-C in a shell does not reach what runs in the background."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        with program(place, *RUN, ignored=number) as process:
+            wait_until(lambda: signal.SIGTERM in signals_of(process, "SigCgt"))
+            assert signals_of(process, "SigIgn") >= {number}
+            process.send_signal(number)
+            process.send_signal(signal.SIGTERM)
+            assert ended(process).status == 3
+
+
+def test_a_signal_that_a_library_took_is_taken_back() -> None:
+    """Ray handles SIGTERM in its own way from when it is connected."""
+    code = """
+import os, signal, sys
+from threefold.cli import stopping
+sys.argv = ["threefold", "experiment"]
+stopping.install()
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
+stopping.loaded()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except KeyboardInterrupt:
+    sys.exit(stopping.status())
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 3
+
+
+def test_at_the_very_end_a_signal_does_not_change_the_status() -> None:
+    code = """
+import atexit, os, signal, sys
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM))  # what is registered first is called last
+from threefold.cli import main
+main()
+"""
+    answer = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True)
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+def test_where_there_is_no_sighup_nothing_breaks() -> None:
+    code = "import signal; del signal.SIGHUP; from threefold.cli import main; main()"
+    answer = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True)
+    assert (answer.returncode, answer.stderr) == (0, "")

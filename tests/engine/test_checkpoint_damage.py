@@ -1,0 +1,282 @@
+"""A damaged checkpoint is set aside and never used; a good one that cannot be read now stays."""
+
+import errno
+import os
+import pickle
+import re
+from functools import partial
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+import torch
+from checkpoint_lab import CPU, RUN, SEEDS, Interrupted, Leash, interrupted, resumed, same, until
+from tiny_cohorts import cohort, watched
+from torch.utils._pytree import tree_map_only
+
+from threefold.engine import Checkpoint, checkpoint
+from threefold.errors import ThreefoldError
+from threefold.methods import Method
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return watched("split", "class", SEEDS, **RUN)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "folder" / "cohort.pt"
+
+
+# damage
+
+
+def flipped(content, path):
+    """One bit of one weight, in the middle of the tensor's bytes in the file."""
+    weights = Checkpoint(path).load(CPU)["company"]["trained"][0]["params"]["classifier"][
+        "features.layers.0.weighted.weight"
+    ]
+    where = content.index(weights.numpy().tobytes()) + weights.numel() * 2
+    return content[:where] + bytes([content[where] ^ 0x40]) + content[where + 1 :]
+
+
+class Evil:
+    def __reduce__(self):
+        return (Path.touch, (Path("evil-was-here"),))
+
+
+DAMAGE = {
+    "empty": lambda content, path: b"",
+    "cut in half": lambda content, path: content[: len(content) // 2],
+    "last byte missing": lambda content, path: content[:-1],
+    "garbage": lambda content, path: bytes(range(256)) * 20,
+    "garbage of the same length": lambda content, path: b"\n" * len(content),
+    "a hole of zeros": lambda content, path: (
+        content[: len(content) // 3] + bytes(200) + content[len(content) // 3 + 200 :]
+    ),
+    "one bit flipped": flipped,
+}
+
+
+def set_aside(path, undisturbed):
+    """The damaged file is set aside, and a run begins anew and ends as it should."""
+    damaged = path.read_bytes()
+    tasks = []
+    again = resumed(path, report=lambda progress: tasks.append(progress.task))
+    assert set(tasks) == {0, 1, 2}
+    same(again, undisturbed)
+    assert path.with_suffix(".damaged").read_bytes() == damaged
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_checkpoint_is_set_aside_and_never_used(path, undisturbed, damage):
+    interrupted(path)
+    path.write_bytes(damage(path.read_bytes(), path))
+    set_aside(path, undisturbed)
+
+
+@pytest.mark.parametrize("content", [{"stack": {}}, [1, 2]], ids=["no format", "a list"])
+def test_a_file_that_is_no_checkpoint_is_set_aside(path, undisturbed, content):
+    path.parent.mkdir()
+    torch.save(content, path)
+    set_aside(path, undisturbed)
+
+
+def test_a_checkpoint_of_another_format_is_set_aside(path, undisturbed, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "FORMAT", -1)
+        interrupted(path)
+    set_aside(path, undisturbed)
+
+
+def test_a_checkpoint_never_runs_code(path, undisturbed, monkeypatch):
+    Checkpoint(path).save({"stack": Evil()})
+    monkeypatch.chdir(path.parent)
+    set_aside(path, undisturbed)
+    assert not Path("evil-was-here").exists()
+
+
+def test_a_damaged_file_that_cannot_be_set_aside_is_a_sentence(path, monkeypatch):
+    def fail(*args):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    path.parent.mkdir()
+    path.write_bytes(b"garbage")
+    monkeypatch.setattr(Path, "replace", fail)
+    for read in (Checkpoint(path).content, lambda: Checkpoint(path).load(CPU)):
+        with pytest.raises(ThreefoldError, match=r"is damaged, and cannot be set aside \(.*Read-only file system\)"):
+            read()
+    assert path.read_bytes() == b"garbage"
+
+
+def test_where_a_damaged_file_went_is_said(path):
+    path.parent.mkdir()
+    path.write_bytes(b"garbage")
+    subject = Checkpoint(path)
+    assert subject.load(CPU) is None
+    assert subject.set_aside == path.with_suffix(".damaged")
+    assert subject.set_aside.read_bytes() == b"garbage"
+    assert not path.exists()
+
+
+def sealed(path, content):
+    """Any bytes, with the right seal."""
+    subject = Checkpoint(path)
+    subject.keep(content + subject._seal(crc32(content)))
+
+
+UNPACKABLE = {
+    "nothing": b"",
+    "text": b"hello",
+    "a pickle of a list": pickle.dumps([1, 2]),
+    "a pickle of a function": pickle.dumps(os.getcwd),
+    "half a pickle": pickle.dumps({"finished": 1, "company": list(range(1000))})[:900],
+    "brackets": b"(" * 100_000,
+    "an archive of something else": b"PK\x05\x06" + bytes(18),
+}
+
+
+@pytest.mark.parametrize("content", UNPACKABLE.values(), ids=UNPACKABLE)
+def test_sealed_bytes_that_are_no_state_are_set_aside(path, undisturbed, content):
+    sealed(path, content)
+    set_aside(path, undisturbed)
+
+
+def without(state, name):
+    return {key: value for key, value in state.items() if key != name}
+
+
+def first_stack(state, **changes):
+    trained = state["company"]["trained"]
+    return state | {"company": state["company"] | {"trained": [trained[0] | changes]}}
+
+
+def first_outcome(state, **changes):
+    return state | {"outcomes": [state["outcomes"][0] | changes]}
+
+
+def shorter(tree):
+    return tree_map_only(torch.Tensor, lambda leaf: leaf[..., :-1].clone() if leaf.ndim > 1 else leaf, tree)
+
+
+WRONG = {
+    "empty": lambda state: {},
+    "a list": lambda state: [state],
+    "a tensor": lambda state: torch.zeros(3),
+    **{f"without {name}": partial(without, name=name) for name in ("company", "outcomes", "finished", "seconds")},
+    **{
+        f"{name} is {value!r}": partial(lambda state, name, value: state | {name: value}, name=name, value=value)
+        for name, value in [
+            ("finished", 0),
+            ("finished", 3),
+            ("finished", -1),
+            ("finished", 1.0),
+            ("finished", None),
+            ("seconds", {}),
+            ("seconds", {"train": "long", "consolidate": 0.0, "evaluate": 0.0}),
+            ("outcomes", []),
+            ("outcomes", {}),
+            ("company", {}),
+            ("company", {"trained": [], "judged": []}),
+            ("company", 7),
+        ]
+    },
+    "two stacks": lambda state: state | {"company": state["company"] | {"trained": state["company"]["trained"] * 2}},
+    "other shapes": lambda state: first_stack(state, params=shorter(state["company"]["trained"][0]["params"])),
+    "other numbers": lambda state: first_stack(
+        state, params=tree_map_only(torch.Tensor, torch.Tensor.double, state["company"]["trained"][0]["params"])
+    ),
+    "no tensors": lambda state: first_stack(
+        state, params=tree_map_only(torch.Tensor, lambda leaf: 1, state["company"]["trained"][0]["params"])
+    ),
+    "another optimizer": lambda state: first_stack(state, optimizer={"means": []}),
+    "no memory": lambda state: first_stack(state, memory=None),
+    "another method's memory": lambda state: first_stack(state, memory={"ewc": {}}),
+    "other replicas": lambda state: first_outcome(state, initial=state["outcomes"][0]["initial"][:2]),
+    "something kept of too few tasks": lambda state: first_outcome(state, keepsakes=[]),
+    "something kept that is no tensor": lambda state: first_outcome(state, keepsakes=[{"dreams": 3}] * 2),
+    "no accuracies": lambda state: first_outcome(state, matrix=None),
+    "too few divergences": lambda state: first_outcome(state, diverged_at=[None]),
+    "an outcome of something else": lambda state: state | {"outcomes": [{"initial": 3}]},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_a_sealed_state_that_does_not_fit_is_set_aside(path, undisturbed, wrong):
+    interrupted(path)
+    Checkpoint(path).save(wrong(Checkpoint(path).load(CPU)))
+    set_aside(path, undisturbed)
+
+
+@pytest.mark.parametrize("memory", [{"anchor": torch.zeros(2, 3)}, {"anchor": 1.5}, {"anchor": torch.zeros(())}, 7])
+def test_a_memory_without_a_row_for_each_replica_is_set_aside(path, memory):
+    run = {"method": Method(Leash())}
+    interrupted(path, **run)
+    state = Checkpoint(path).load(CPU)
+    Checkpoint(path).save(first_stack(state, memory={"leash": memory}))
+    assert resumed(path, **run).outcome is not None
+    assert path.with_suffix(".damaged").exists()
+
+
+def test_the_checkpoint_of_another_cohort_is_set_aside(path, undisturbed):
+    """Even if it would fit: its networks had other seeds."""
+    other = path.with_name("other.pt")
+    with pytest.raises(Interrupted):
+        cohort("split", "class", [7, 8, 9], checkpoint=other, report=until(2), **RUN)
+    other.rename(path)
+    set_aside(path, undisturbed)
+
+
+# no damage
+
+NO_DAMAGE = {
+    "no memory": MemoryError(),
+    "no memory, says PyTorch": RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 b"
+    ),
+    "no memory on the GPU": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nSee the manual."),
+    "a broken disk": OSError(errno.EIO, "Input/output error"),
+}
+
+
+@pytest.mark.parametrize("where", ["torch.load", "torch.Tensor.to"])
+@pytest.mark.parametrize("error", NO_DAMAGE.values(), ids=NO_DAMAGE)
+def test_a_good_checkpoint_that_cannot_be_loaded_now_stays(path, undisturbed, monkeypatch, where, error):
+    def fail(*args, **kwargs):
+        raise error
+
+    interrupted(path)
+    whole = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(where, fail)
+        with pytest.raises(ThreefoldError) as info:
+            Checkpoint(path).load(CPU)
+    sentence = rf"checkpoint '{path}' cannot be loaded now \([^\n)]+\); it was not touched; [^\n]*\."
+    assert re.fullmatch(sentence, str(info.value))
+    assert os.listdir(path.parent) == ["cohort.pt"]
+    assert path.read_bytes() == whole
+    same(resumed(path), undisturbed)
+
+
+def test_a_disk_that_fails_while_the_sum_is_taken_is_no_damage(path, monkeypatch):
+    def fail(*args):
+        raise OSError(errno.EIO, "Input/output error")
+
+    interrupted(path)
+    monkeypatch.setattr(checkpoint, "_sum", fail)
+    for read in (Checkpoint(path).content, lambda: Checkpoint(path).load(CPU)):
+        with pytest.raises(ThreefoldError, match=r"Input/output error"):
+            read()
+    assert os.listdir(path.parent) == ["cohort.pt"]
+
+
+def test_a_whole_file_is_handed_over_and_a_damaged_one_set_aside(path):
+    assert Checkpoint(path).content() is None
+    interrupted(path)
+    whole = path.read_bytes()
+    assert Checkpoint(path).content() == whole
+    path.write_bytes(whole[:-1])
+    subject = Checkpoint(path)
+    assert subject.content() is None
+    assert subject.set_aside == path.with_suffix(".damaged")

@@ -65,7 +65,7 @@ def furnish(folder: Path, spec: str = SPEC) -> Path:
 
 def rows(path: Path) -> list[tuple[Any, ...]]:
     """Everything that was measured, sorted; when, where and how fast left out."""
-    columns = "key, spec, status, diverged_at, initial, matrix, keepsakes"
+    columns = "key, spec, status, diverged_at, initial, matrix, kept"
     with closing(sqlite3.connect(path)) as store:
         return store.execute(f"SELECT {columns} FROM runs ORDER BY key").fetchall()
 

@@ -165,10 +165,10 @@ def test_runs_and_experiments_are_merged_at_once_or_not_at_all(
         ({"environment": {"git": json.loads("[" * 40 + "]" * 40)}}, "nested more than 32 levels"),
         ({"created": "today"}, "created: it must be a time"),
         ({"key": "mine"}, "its key is not the key of its spec"),
-        ({"keepsakes": {"dreams": {"shape": [1], "bytes": ""}}}, "lacks the field keepsakes.dreams.dtype"),
-        ({"keepsakes": {"dreams": {"dtype": "|u1", "shape": [2], "bytes": "eA=="}}}, "keepsakes.dreams cannot be read"),
-        ({"keepsakes": {"dreams": {"dtype": "|O8", "shape": [2], "bytes": ""}}}, "keepsakes.dreams.dtype is '|O8'"),
-        ({"keepsakes": {"dreams": {"dtype": "<f8", "shape": [10**13], "bytes": ""}}}, "it unpacks to 80 TB"),
+        ({"kept": {"dreams": {"shape": [1], "bytes": ""}}}, "lacks the field kept.dreams.dtype"),
+        ({"kept": {"dreams": {"dtype": "|u1", "shape": [2], "bytes": "eA=="}}}, "kept.dreams cannot be read"),
+        ({"kept": {"dreams": {"dtype": "|O8", "shape": [2], "bytes": ""}}}, "kept.dreams.dtype is '|O8'"),
+        ({"kept": {"dreams": {"dtype": "<f8", "shape": [10**13], "bytes": ""}}}, "it unpacks to 80 TB"),
     ],
     ids=str,
 )
@@ -286,7 +286,7 @@ def test_arrays_of_every_kind_are_shown_by_all(cli: Cli, lab: Path) -> None:
     with Store("more.db") as store:
         for number, run in enumerate(runs):
             kept = np.zeros(shapes[number % len(shapes)], "f4" if number % 4 else "u1")
-            store.add([Record.from_json(run.to_json() | {"keepsakes": {"dreams": pack(kept)}})])
+            store.add([Record.from_json(run.to_json() | {"kept": {"dreams": pack(kept)}})])
         for name, what in asked.items():
             store.remember(name, what)
     assert cli("merge", "new.db", "more.db").status == 0

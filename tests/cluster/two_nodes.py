@@ -157,5 +157,5 @@ def measured(results: list[Result]) -> list[dict[str, Any]]:
 def stored(path: Path) -> list[dict[str, Any]]:
     with Store(path, readonly=True) as store:
         rows = [record.to_json() for record in store.all()]
-    kept = ("key", "spec", "status", "initial", "matrix", "keepsakes")
+    kept = ("key", "spec", "status", "initial", "matrix", "kept")
     return sorted(({name: row[name] for name in kept} for row in rows), key=lambda row: str(row["key"]))

@@ -94,8 +94,8 @@ class Spy(Part):
         self.note("consolidate")
         return memory
 
-    def keepsakes(self, stack, memory):
-        self.note("keepsakes")
+    def kept(self, stack, memory):
+        self.note("kept")
         return {}
 
     def scores(self, learner, x, task):

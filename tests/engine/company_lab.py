@@ -74,10 +74,10 @@ def same(some, others):
         assert torch.equal(one.initial, other.initial)
         assert torch.equal(one.matrix.nan_to_num(-1), other.matrix.nan_to_num(-1))
         assert one.diverged_at == other.diverged_at
-        assert [kept.keys() for kept in one.keepsakes] == [kept.keys() for kept in other.keepsakes]
+        assert [kept.keys() for kept in one.kept] == [kept.keys() for kept in other.kept]
         assert all(
             torch.equal(mine[name], its[name])
-            for mine, its in zip(one.keepsakes, other.keepsakes, strict=True)
+            for mine, its in zip(one.kept, other.kept, strict=True)
             for name in mine
         )
 

@@ -20,8 +20,8 @@ def test_cells_with_one_generator_come_to_what_each_comes_to_alone(protocol, sta
     for stack in stacks[1:]:
         assert {id(p) for p in stack.optimizer.params} == {id(p) for p in stack.params["classifier"].values()}
         assert stack.params["generator"] is stacks[0].params["generator"]
-    assert all(len(seen.outcome.keepsakes) == 3 for seen in by_themselves)
-    assert all("dreams" in kept for seen in by_themselves for kept in seen.outcome.keepsakes)
+    assert all(len(seen.outcome.kept) == 3 for seen in by_themselves)
+    assert all("dreams" in kept for seen in by_themselves for kept in seen.outcome.kept)
     ends = {float(seen.weights["classifier"]["features.layers.0.weighted.weight"].sum()) for seen in by_themselves}
     assert len(ends) == len(crews), "their classifiers are not the same"
 

@@ -94,7 +94,7 @@ def test_a_generator_that_grew_from_the_first_task_is_the_one_that_was_lent():
     for crew, found in zip(crews, together, strict=True):
         (alone,) = train_together(PROTOCOLS["split"], [crew], training)
         assert torch.equal(found.matrix, alone.matrix)
-        for some, others in zip(found.keepsakes, alone.keepsakes, strict=True):
+        for some, others in zip(found.kept, alone.kept, strict=True):
             assert torch.equal(some["dreams"], others["dreams"])
 
 

@@ -22,7 +22,7 @@ class Two(Part):
         old = {"older": memory["newer"]} if memory else {}
         return old | new if self.older_first else new | old
 
-    def keepsakes(self, stack, memory):
+    def kept(self, stack, memory):
         return {name: torch.cat([p.flatten(1) for p in kept.values()], 1) for name, kept in memory.items()}
 
 
@@ -47,7 +47,7 @@ def outcome(part):
 
 @pytest.mark.parametrize("older_first", [True, False])
 def test_a_memory_may_hand_on_what_it_remembered(older_first):
-    kept = outcome(Two(older_first=older_first)).keepsakes
+    kept = outcome(Two(older_first=older_first)).kept
     assert "older" not in kept[0]
     for before, after in pairwise(kept):
         assert torch.equal(after["older"], before["newer"])

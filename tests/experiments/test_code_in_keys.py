@@ -33,8 +33,8 @@ class Base(Part):
         return scaled(FACTOR) * self.strength * sum((p**2).sum() for p in params.values())
 
 class Mine(Base):
-    def keepsakes(self, stack, memory):
-        return super().keepsakes(stack, memory)
+    def kept(self, stack, memory):
+        return super().kept(stack, memory)
 """
 
 

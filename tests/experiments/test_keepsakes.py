@@ -28,7 +28,7 @@ class Keeper(Part):
 
     name = "keeper"
 
-    def keepsakes(self, stack, memory) -> dict[str, Tensor]:
+    def kept(self, stack, memory) -> dict[str, Tensor]:
         replicas = len(stack.seeds)
         kept = {str(dtype): torch.tensor([pair] * replicas, dtype=dtype) for dtype, pair in KEPT.items()}
         half = torch.full((replicas, 2), 0.1, dtype=torch.bfloat16)
@@ -49,12 +49,12 @@ def result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_numbers_of_every_type_come_back(result) -> None:
     for dtype, pair in KEPT.items():
-        found = result.keepsake(str(dtype))
+        found = result.kept(str(dtype))
         assert str(found.dtype) == str(dtype).removeprefix("torch.")
         assert found.shape == (2, 2, 2)  # seeds, tasks, the pair
         assert (found == np.array(pair, found.dtype)).all()
-    assert result.keepsake("bfloat16").dtype == np.float32
-    assert (result.keepsake("bfloat16") == torch.tensor(0.1, dtype=torch.bfloat16).item()).all()
+    assert result.kept("bfloat16").dtype == np.float32
+    assert (result.kept("bfloat16") == torch.tensor(0.1, dtype=torch.bfloat16).item()).all()
 
 
 def test_dreams_that_are_no_images_are_not_drawn(result) -> None:

@@ -124,7 +124,7 @@ def test_tensorboard_shows_the_curves(
         assert json.loads(spec.tensor_proto.string_val[0]) == run.spec
         (matrix,) = board.Tensors("accuracy matrix/text_summary")
         assert repr(run.initial[0]) in matrix.tensor_proto.string_val[0].decode()
-        assert len(board.Images("dreams") if "dreams" in board.Tags()["images"] else []) == 5 * bool(run.keepsakes)
+        assert len(board.Images("dreams") if "dreams" in board.Tags()["images"] else []) == 5 * bool(run.kept)
         assert "_hparams_/session_start_info" in board.summary_metadata
 
 

@@ -56,7 +56,7 @@ def test_a_cohort_of_three_is_three_single_runs(case):
             assert stored_of(its_memory, 0) == stored_of(memory, replica)
         assert torch.equal(alone.outcome.initial[0], seen.outcome.initial[replica])
         assert torch.equal(alone.outcome.matrix[0], seen.outcome.matrix[replica])
-        for kept, its_own in zip(seen.outcome.keepsakes, alone.outcome.keepsakes, strict=True):
+        for kept, its_own in zip(seen.outcome.kept, alone.outcome.kept, strict=True):
             assert kept.keys() == its_own.keys()
             assert all((kept[name][replica].int() - value[0].int()).abs().max() <= 1 for name, value in its_own.items())
 
@@ -71,8 +71,8 @@ def test_killed_after_a_task_and_resumed_is_undisturbed(case, finished, tmp_path
     assert torch.equal(again.outcome.initial, seen.outcome.initial)
     assert torch.equal(again.outcome.matrix, seen.outcome.matrix)
     assert furthest(again.after[-1], seen.after[-1]) == 0
-    assert len(again.outcome.keepsakes) == 3
-    for kept, its_own in zip(seen.outcome.keepsakes, again.outcome.keepsakes, strict=True):
+    assert len(again.outcome.kept) == 3
+    for kept, its_own in zip(seen.outcome.kept, again.outcome.kept, strict=True):
         assert kept.keys() == its_own.keys()
         assert all(torch.equal(kept[name], value) for name, value in its_own.items())
 

@@ -184,8 +184,8 @@ def test_a_misspelt_hook_is_asked_about():
 @pytest.mark.parametrize(
     ("hook", "given", "named"),
     [
-        ("keepsakes", None, "keepsakes of mine gives nothing; right would be a dictionary of tensors"),
-        ("keepsakes", {"a": 1.0}, "keepsakes of mine gives a float for 'a'; right would be a tensor"),
+        ("kept", None, "kept of mine gives nothing; right would be a dictionary of tensors"),
+        ("kept", {"a": 1.0}, "kept of mine gives a float for 'a'; right would be a tensor"),
         ("networks", None, "networks of mine gives nothing; right would be a dictionary of modules"),
         ("networks", {"a": 3}, "networks of mine gives what is no module; right would be a dictionary of modules"),
         ("begin", [], "begin of mine gives a list; right would be a dictionary of tensors"),
@@ -195,7 +195,7 @@ def test_what_other_hooks_give_is_told_too(hook, given, named):
     mine = type("Mine", (Part,), {"name": "mine", "__annotations__": {}, hook: lambda *_: given})
 
     def kept():
-        return Lab("split", "class", Method(mine())).stack.keepsakes()
+        return Lab("split", "class", Method(mine())).stack.kept()
 
     with pytest.raises(ThreefoldError, match=named):
         kept()

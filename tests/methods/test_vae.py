@@ -140,7 +140,7 @@ def test_dreams_that_are_kept_are_those_of_the_generator_as_it_is(method):
         lab.train()
         lab.finish()
         with torch.no_grad():
-            pictures.append(lab.stack.keepsakes()["dreams"])
+            pictures.append(lab.stack.kept()["dreams"])
         assert pictures[-1].dtype == torch.uint8
         for replica, seed in enumerate(lab.seeds):
             z = torch.randn(pictures[-1].shape[1], LATENT, generator=generator(seed, "dreams"))

@@ -63,7 +63,7 @@ def a_result(cell: Cell, mean: float, spread: float = 1.0, seeds: int = 5, diver
                     "precision": "fp32",
                     "cohort": seeds,
                 },
-                keepsakes={"dreams": _dreams(tasks, seed)} if "dgr" in cell.method.name else {},
+                kept={"dreams": _dreams(tasks, seed)} if "dgr" in cell.method.name else {},
                 created=f"2026-03-0{1 + seed % 3}T12:00:{seed % 60:02d}+00:00",
             )
         )

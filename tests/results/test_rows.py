@@ -74,7 +74,7 @@ def test_the_same_store_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_what_methods_kept_is_left_out_and_a_nan_is_a_nan(tmp_path: Path) -> None:
     with Store(tmp_path / "a.db") as store:
-        store.add([a_run(1, keepsakes={"dreams": {"shape": [1], "bytes": "eJxjAAAAAQAB"}}), a_diverged_run(7)])
+        store.add([a_run(1, kept={"dreams": {"shape": [1], "bytes": "eJxjAAAAAQAB"}}), a_diverged_run(7)])
         write_rows(store, tmp_path / "a.jsonl")
     text = (tmp_path / "a.jsonl").read_text()
     assert "dreams" not in text

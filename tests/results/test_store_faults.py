@@ -187,7 +187,7 @@ def test_a_damaged_row_is_named(path):
         "environment = replace(environment, 'cpu', 'gpu')",
         "spec = replace(spec, '0.1', '0.2')",
         "created = replace(created, '2026', '2025')",
-        "keepsakes = '{ }'",
+        "kept = '{ }'",
         "method = 'ewc'",
         "seed = 7",
         "key = 'x' || key",

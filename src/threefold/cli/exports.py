@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from threefold.cli.experiments import StoreFile
+from threefold.cli.options import StoreFile
 from threefold.cli.stdout import say, write_foreign
 from threefold.errors import ThreefoldError
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from threefold.cli.experiments import StoreFile
+from threefold.cli.options import StoreFile
 from threefold.cli.stdout import say, write, write_foreign
 from threefold.text import printable
 
@@ -21,7 +21,7 @@ def report(
 ) -> None:
     """Show what the experiments in a store came to, with verdicts, in a format of your choice."""
     from threefold.errors import ThreefoldError, unknown
-    from threefold.experiments.ask import sections
+    from threefold.experiments import sections
     from threefold.experiments.status import cannot_be_read
     from threefold.report import FORMATS, HEADS, render, save_figures
     from threefold.results import Store

@@ -5,18 +5,16 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from threefold.cli.experiments import StoreFile, TimeLimit, Yes
+from threefold.cli.options import Device, Precision, StoreFile, TimeLimit, Yes
 from threefold.cli.stdout import console, write
 from threefold.text import printable
 
 if TYPE_CHECKING:
     from threefold.experiments import Cell, Result
-    from threefold.scenarios import Scenario
-    from threefold.scenarios.scenario import TaskIdIn
 
 PAPER_SEEDS = 20
 
@@ -43,69 +41,49 @@ def run(
     task_id_in: Annotated[
         str | None, typer.Option(help="Task-IL: use the task in the output layer, the hidden layers, or both.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")] = "auto",
+    device: Device = "auto",
+    precision: Precision = "auto",
     time_limit: TimeLimit = None,
     yes: Yes = False,
     store: StoreFile = Path("threefold.db"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Train methods in scenarios, one network for each seed, and compare them with the published numbers."""
-    from threefold import protocols
     from threefold.cli.progress import Bars, fetching
     from threefold.cli.stopping import loaded, stopped, stopping
-    from threefold.data import load
-    from threefold.errors import ThreefoldError
-    from threefold.experiments import Cell, Settings, Stopped, parse_seeds, run_cells
-    from threefold.experiments.ask import Asked
-    from threefold.experiments.cell import written
-    from threefold.experiments.limits import check_runs
-    from threefold.experiments.run import check_batches
-    from threefold.methods import METHODS, parse
+    from threefold.experiments import Stopped, run_request, train_requests
+    from threefold.methods import METHODS
     from threefold.results import Store
 
     loaded()
-    # everything that needs no data is checked before any is fetched
-    kind, named = protocols.find(protocol)
-    if data and named:
-        raise ThreefoldError(
-            f"data is '{data}', but protocol '{protocol}' names its data; right would be {kind.name} --data {data}."
-        )
-    wanted = _scenarios(scenario or ["all"])
-    names = [name for given in method or ["none"] for name in (METHODS if given == "all" else [given])]
-    methods = {written(parsed): parsed for parsed in map(parse, names)}
-    chosen = parse_seeds(seeds)
-    settings = Settings.checked(iters=iters, lr=lr, batch=batch, hidden=hidden, device=device, precision=precision)
-    settings.resolved_device()
-    for each in wanted:
-        each.using_task_in(cast("TaskIdIn | None", task_id_in))
-    check_runs(len(methods) * len(wanted), len(methods) * len(wanted) * len(chosen), confirmed=yes)
     with fetching() as report:
-        cut = kind(load(named or "mnist" if data is None else data, report=report), tasks)
-
-    cells = [Cell.of(cut, s, m, settings, task_id_in) for m in methods.values() for s in wanted]
-    answers = [(cell, cell.refusal()) for cell in cells]
-    refused = [(cell, reason) for cell, reason in answers if reason]
-    allowed = [cell for cell, reason in answers if not reason]
-    if not allowed:
-        raise ThreefoldError(refused[0][1])
-    cell = allowed[0]
-    name = f"{cut.title}, {cell.training.iters} iterations"
-    check_batches(allowed, chosen)  # before the store is there
-    asked = Asked(f"run {name}", name, chosen, allowed, refused, command=typed(sys.argv))
-    with Store(store) as opened:  # now, so that others can see what is asked for while it is trained
-        asked.add(opened)
+        request = run_request(
+            protocol,
+            scenario or ["all"],
+            [name for given in method or ["none"] for name in (METHODS if given == "all" else [given])],
+            seeds,
+            data=data,
+            tasks=tasks,
+            task_id_in=task_id_in,
+            settings={
+                **{"iters": iters, "lr": lr, "batch": batch, "hidden": hidden},
+                **{"device": device, "precision": precision},
+            },
+            command=typed(sys.argv),
+            yes=yes,
+            report=report,
+        )
     try:
-        with stopping(time_limit) as stop, Bars(len(allowed)) as bars:
-            results = run_cells(allowed, chosen, store, bars, stop)
+        with stopping(time_limit) as stop, Bars(len(request.asked)) as bars:
+            (results,) = train_requests([request], store, bars, stop)
     except Stopped:
         with Store(store, readonly=True) as opened:
-            left = asked.left(opened)
+            left = request.left(opened)
         stopped(left)
     if as_json:
-        write(json.dumps(_document(results, refused), indent=2, allow_nan=False) + "\n")
+        write(json.dumps(_document(results, request.refused), indent=2, allow_nan=False) + "\n")
     else:
-        _show(results, refused, store)
+        _show(results, request.refused, store)
 
 
 def typed(words: "Sequence[str]") -> str:
@@ -118,16 +96,6 @@ def typed(words: "Sequence[str]") -> str:
         elif not word.startswith(("--store=", "--time-limit=")):
             kept.append(word)
     return shlex.join([*program, *kept])
-
-
-def _scenarios(names: "Sequence[str]") -> "list[Scenario]":
-    from threefold import scenarios
-    from threefold.errors import unknown
-
-    for name in names:
-        if name not in {*scenarios.SCENARIOS, "all"}:
-            raise unknown("scenario", name, [*scenarios.SCENARIOS, "all"])
-    return [scenario for name, scenario in scenarios.SCENARIOS.items() if {name, "all"} & set(names)]
 
 
 def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]") -> dict[str, object]:

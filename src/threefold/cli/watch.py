@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from threefold.cli.experiments import StoreFile
+from threefold.cli.options import StoreFile
 
 
 def watch(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from threefold.extras import need
 
 if TYPE_CHECKING:
-    from threefold.cluster.place import Cluster
+    from threefold.cluster.driver import Cluster
 
 
 SETTINGS = {
@@ -28,7 +28,7 @@ def connected(address: str, device: str = "auto", share: float | None = None) ->
     for name, value in SETTINGS.items():  # Ray reads them when it is imported
         os.environ.setdefault(name, value)
     from threefold.cluster.connect import connection
-    from threefold.cluster.place import Cluster
+    from threefold.cluster.driver import Cluster
 
     with connection(address):
         yield Cluster(device, 1.0 if share is None else share)

@@ -15,13 +15,13 @@ import ray
 import torch
 import typer
 
-from threefold.cluster.place import Cluster
-from threefold.cluster.shipping import Ref, unpack
-from threefold.cluster.task import Event, Finished, Kept
+from threefold.cluster.driver import Cluster
+from threefold.cluster.serialization import Ref, unpack
+from threefold.cluster.worker import Event, Finished, Kept
 from threefold.data import Dataset
 from threefold.engine import Progress
-from threefold.experiments import Cell, Settings, Watcher, run_cells
-from threefold.experiments.execute import environment
+from threefold.experiments import Asked, Cell, Request, Settings, Watcher, train_requests
+from threefold.experiments.records import environment
 from threefold.methods import Method
 from threefold.protocols import Split
 from threefold.results import Record, measure, run_key
@@ -77,13 +77,9 @@ def bench(
         for each in range(1, cohorts + 1)
     ]
     with TemporaryDirectory() as folder:
-        results = run_cells(
-            cells,
-            range(1, seeds + 1),
-            Path(folder) / "bench.db",
-            clock,
-            place=Cluster("cpu", 1, "threefold.cluster.bench:stand_in"),
-        )
+        request = Request("bench", "bench", [Asked(cell, tuple(range(1, seeds + 1))) for cell in cells])
+        cluster = Cluster("cpu", 1, "threefold.cluster.bench:stand_in")
+        (results,) = train_requests([request], Path(folder) / "bench.db", clock, executor=cluster)
         end, rows = time.perf_counter(), sum(len(result.records) for result in results)
         megabytes = (Path(folder) / "bench.db").stat().st_size >> 20
     assert clock.began is not None

@@ -2,17 +2,22 @@
 
 from threefold.experiments.cell import Cell, Settings
 from threefold.experiments.cohort import Cohort, Run
+from threefold.experiments.executor import Executor
+from threefold.experiments.request import Asked, Request, run_request
 from threefold.experiments.result import Result, Summaries
-from threefold.experiments.run import run, run_cells
-from threefold.experiments.scheduler import Failed, Place, Stopped, Watcher, Work
-from threefold.experiments.section import Section
+from threefold.experiments.run import run
+from threefold.experiments.scheduler import Failed, Job, Stopped, Watcher, train_requests
+from threefold.experiments.section import Section, sections
 from threefold.experiments.seeds import parse_seeds
 
 __all__ = [
+    "Asked",
     "Cell",
     "Cohort",
+    "Executor",
     "Failed",
-    "Place",
+    "Job",
+    "Request",
     "Result",
     "Run",
     "Section",
@@ -20,8 +25,9 @@ __all__ = [
     "Stopped",
     "Summaries",
     "Watcher",
-    "Work",
     "parse_seeds",
     "run",
-    "run_cells",
+    "run_request",
+    "sections",
+    "train_requests",
 ]

@@ -5,6 +5,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
+from uuid import uuid4
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -235,9 +236,13 @@ class Cell:
                 kind = type(part)
                 if code := code_of(kind, part.__pydantic_private__):
                     parts[part.name] = code
-        except NotCovered as error:
-            return None, {}, f"{kind.__name__} depends on {error}"
+        except NotCovered as error:  # a key that nothing else has
+            return uuid4().hex, {}, f"{kind.__name__} depends on {error}"
         return stream, parts, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """On another machine the code is summed up anew: it may have another version of it."""
+        return {name: value for name, value in vars(self).items() if name != "_code" or value[2]}
 
     @property
     def not_covered(self) -> str | None:

@@ -53,6 +53,16 @@ class Cohort:
         return [tuple(runs) for runs in _grouped(self.runs).values()]
 
     @property
+    def replicas(self) -> list[Replicas]:
+        """The same as the engine takes them."""
+        return [replicas_of(runs) for runs in self.stacks]
+
+    @property
+    def stored(self) -> bool:
+        """Are its runs stored? Not where no key can cover what they depend on."""
+        return not any(run.cell.not_covered for run in self.runs)
+
+    @property
     def keys(self) -> list[str]:
         return [run.key for run in self.runs]
 

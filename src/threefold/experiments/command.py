@@ -52,11 +52,13 @@ def at(store: Path) -> str:
     return "" if store == Path("threefold.db") else f" --store {shlex.quote(str(store))}"
 
 
-def reproducing(cell: Cell, seeds: Sequence[int]) -> str | None:
-    """The command that trains these runs of a cell and no others; None where they need a file that is not known here,
-    be it data, a method or an experiment that learns the first of its tasks alone."""
+def reproducing(cells: Sequence[Cell], seeds: Sequence[int]) -> str | None:
+    """The command that trains these runs and no others; None where they need a file that is not known here, be it
+    data, a method or an experiment that learns the first of its tasks alone."""
+    return run_command(cells, seeds, device=cells[0].training.device) if all(map(_known, cells)) else None
+
+
+def _known(cell: Cell) -> bool:
     protocol, spec = cell.protocol, cell.spec()
     ours = all(part.name in METHODS for part in cell.method.parts) and "code" not in spec["method"] | spec["protocol"]
-    if protocol.data.name not in datasets() or not ours or protocol.tasks < protocol.cut:
-        return None
-    return run_command([cell], seeds, device=cell.training.device)
+    return protocol.data.name in datasets() and ours and protocol.tasks == protocol.cut

@@ -51,9 +51,9 @@ class Result:
         """Accuracy on each task before any training, for each seed."""
         return np.array([record.initial for record in self.records])
 
-    def keepsake(self, name: str) -> NDArray[np.uint8]:
+    def kept(self, name: str) -> NDArray[np.uint8]:
         """What the method kept to look at later, for each seed and task: "dreams" are images of the generator."""
-        return np.stack([unpack(record.keepsakes[name]) for record in self.records])
+        return np.stack([unpack(record.kept[name]) for record in self.records])
 
     @property
     def published(self) -> Published | None:

@@ -1,15 +1,17 @@
-"""All runs of a command: which are done, which are left, who trains them; where, is the business of a place."""
+"""All runs of a request: which are done, which are left, and who trains them."""
 
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from contextlib import nullcontext
+from pathlib import Path
 
 from threefold.engine import Checkpoint, Progress
 from threefold.errors import ThreefoldError
-from threefold.experiments.cell import Cell
 from threefold.experiments.cohort import Cohort, Run, as_begun, cut, described
+from threefold.experiments.executor import Executor, Local
 from threefold.experiments.in_progress import InProgress
+from threefold.experiments.request import Asked, Request
 from threefold.experiments.result import Result
 from threefold.results import Record, Store
 
@@ -34,46 +36,50 @@ class Watcher:
     def warn(self, text: str) -> None: ...
 
 
-class Place(Protocol):
-    """Where cohorts are trained."""
+def train_requests(
+    requests: Sequence[Request],
+    store: str | Path | None,
+    watcher: Watcher | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    executor: Executor | None = None,
+) -> list[list[Result]]:
+    """Have everything trained that is not in the store, and remember what was asked for; the results of each request.
 
-    @property
-    def largest_first(self) -> bool:
-        """Else cheap ones are first."""
-
-    @property
-    def memory(self) -> Callable[[str], int] | None:
-        """The bytes that a cohort may use on a device; None: what is free here."""
-
-    def room(self) -> int:
-        """How many more cohorts can be begun now."""
-
-    def idle(self) -> int:
-        """How many would be trained at once if they were begun now."""
-
-    def begin(self, work: "Work") -> None:
-        """Have a cohort trained; the work is told how it goes on and how it ends, now or in `attend`."""
-
-    def attend(self) -> None:
-        """Wait a moment for news of what was begun, and pass it on."""
-
-    def abandon(self) -> None:
-        """Nobody waits any more for what was begun."""
+    `stop` is asked often; when it says so, `Stopped` is raised and nothing is lost. What fails again and again is
+    raised at the end, when everything else is done.
+    """
+    watcher, executor = watcher or Watcher(), executor or Local()
+    for request in requests:
+        request.check()  # before the store is there
+        for uncovered in {asked.cell.not_covered for asked in request.asked} - {None}:
+            watcher.warn(f"{uncovered}, which no key can cover, so these runs are neither stored nor looked up.")
+    failed: list[str] = []
+    with nullcontext() if store is None else Store(store) as opened:
+        if opened:
+            for request in requests:
+                request.remember(opened)  # now, so that others can see what is asked for while it is trained
+        schedulers = [Scheduler(request.asked, opened, executor, watcher, stop) for request in requests]
+        for scheduler in schedulers:
+            scheduler.run()
+            failed += scheduler.failures
+    if failed:
+        raise Failed(_all_of(failed))
+    return [scheduler.results() for scheduler in schedulers]
 
 
-class Work:
-    """A cohort in training. Its place tells it of progress, and at last one of the three ends."""
+class Job:
+    """A cohort in training. Its executor tells it of progress, and at last one of the three ends."""
 
     def __init__(self, scheduler: "Scheduler", cohort: Cohort) -> None:
         self.scheduler, self.cohort = scheduler, cohort
-        shared = scheduler.in_progress
+        shared = scheduler.shared(cohort)
         self.checkpoint: Checkpoint | None = shared.checkpoint(cohort.name) if shared else None
 
     def progress(self, progress: Progress) -> None:
         """Raises `Stopped` where training is to stop."""
         self.scheduler.watcher.progress(progress, self.cohort)
-        if self.scheduler.in_progress:
-            self.scheduler.in_progress.note(self.cohort, progress)
+        if shared := self.scheduler.shared(self.cohort):
+            shared.note(self.cohort, progress)
         self.scheduler.check_stop()
 
     def finished(self, records: Sequence[Record]) -> None:
@@ -94,16 +100,15 @@ class Scheduler:
 
     def __init__(
         self,
-        cells: Sequence[Cell],
-        seeds: Sequence[int],
+        asked: Sequence[Asked],
         store: Store | None,
-        place: Place,
+        executor: Executor,
         watcher: Watcher,
         stop: Callable[[], bool],
     ) -> None:
-        self.cells, self.store, self.place, self.watcher, self.stop = cells, store, place, watcher, stop
+        self.asked, self.store, self.executor, self.watcher, self.stop = asked, store, executor, watcher, stop
         self.in_progress = InProgress(store) if store else None
-        self.runs = [[Run(cell, seed) for seed in seeds] for cell in cells]
+        self.runs = [[Run(each.cell, seed) for seed in each.seeds] for each in asked]
         self.every = {run.key: run for runs in self.runs for run in runs}
         self.records: dict[str, Record] = {}
         self.missing = [{run.key for run in runs} for runs in self.runs]  # of each cell
@@ -113,47 +118,50 @@ class Scheduler:
                 self.cells_of[key].append(number)
         self.known: set[str] = set()  # the names of cohorts that some process has begun
         self.waiting: list[Cohort] = []
-        self.training: set[Work] = set()
+        self.training: set[Job] = set()
         self.theirs: dict[str, Run] = {}  # in training by other processes
         self.told_of_waiting = False
         self.failures: list[str] = []
 
-    def run(self) -> list[Result]:
+    def shared(self, cohort: Cohort) -> InProgress | None:
+        """How a cohort is shared with other processes; None where its runs are not stored."""
+        return self.in_progress if cohort.stored else None
+
+    def run(self) -> None:
+        """Train what is left, one cohort after the other, or as many at once as the executor has room for."""
         try:
             self._look(self.every)
             if self.in_progress:
                 self.in_progress.tidy()
             self._arrange(self.every.values())
-            self._train()
+            looked = time.monotonic()
+            while self.waiting or self.theirs or self.training:
+                self.check_stop()
+                if self.in_progress and time.monotonic() - looked >= WAIT:
+                    looked = time.monotonic()
+                    self._follow_others(self.in_progress)
+                if self.waiting and len(self.waiting) < self.executor.room():
+                    self.waiting = cut(self.waiting, self.executor.idle(), self.known)
+                if self.waiting and self.executor.room():
+                    if job := self._take(self.waiting.pop(0)):
+                        self.executor.begin(job)
+                elif self.training:
+                    self.executor.attend()
+                else:
+                    self._tell_of_waiting()
+                    time.sleep(WAIT)
             if self.in_progress:
                 self.in_progress.tidy()
         finally:
+            if self.training:
+                self.executor.abandon()
+            for job in self.training:
+                self.watcher.ended(job.cohort)
             if self.in_progress:  # without its lock, a process has nothing any more in training
                 self.in_progress.lock.close()
-            if self.training:
-                self.place.abandon()
-            for work in self.training:
-                self.watcher.ended(work.cohort)
-        if self.failures:
-            raise Failed(_all_of(self.failures))
-        return [self._result(number) for number in range(len(self.cells))]
 
-    def _train(self) -> None:
-        looked = time.monotonic()
-        while self.waiting or self.theirs or self.training:
-            self.check_stop()
-            if self.in_progress and time.monotonic() - looked >= WAIT:
-                looked = time.monotonic()
-                self._follow_others(self.in_progress)
-            if self.waiting and len(self.waiting) < self.place.room():
-                self.waiting = cut(self.waiting, self.place.idle(), self.known)
-            if self.waiting and self.place.room():
-                self._begin(self.waiting.pop(0))
-            elif self.training:
-                self.place.attend()
-            else:
-                self._tell_of_waiting()
-                time.sleep(WAIT)
+    def results(self) -> list[Result]:
+        return [self._result(number) for number in range(len(self.asked))]
 
     def _follow_others(self, shared: InProgress) -> None:
         """Take up what other processes no longer train. Thousands of cohorts may wait, and are not gone through for
@@ -176,29 +184,29 @@ class Scheduler:
                 others.append(cohort)
             else:
                 again += cohort.runs
-        found = as_begun(again, begun, self.records.keys(), self.place.memory)
-        if self.place.largest_first:
+        found = as_begun(again, begun, self.records.keys(), self.executor.memory)
+        if self.executor.largest_first:
             found.reverse()
         self.waiting = [*found, *others]
 
-    def _begin(self, cohort: Cohort) -> None:
-        """Claim a cohort and have it trained. If other processes are at runs of it, the rest is next."""
-        theirs = self.in_progress.claim(cohort) if self.in_progress else set()
-        if theirs:
+    def _take(self, cohort: Cohort) -> Job | None:
+        """Claim a cohort that is to be trained. If other processes are at runs of it, the rest is next."""
+        shared = self.shared(cohort)
+        if theirs := shared.claim(cohort) if shared else set():
             self.theirs |= {run.key: run for run in cohort.runs if run.key in theirs}
             self._next(run for run in cohort.runs if run.key not in theirs)
-            return
-        work = Work(self, cohort)
-        self.training.add(work)
+            return None
+        job = Job(self, cohort)
+        self.training.add(job)
         self.known.add(cohort.name)
         stored = self.store.has(cohort.keys) if self.store else set()  # by another process in the meantime
-        if len(stored) == len(cohort.keys) or (stored and work.checkpoint and not work.checkpoint.path.exists()):
-            self.finish(work, [])
+        if len(stored) == len(cohort.keys) or (stored and job.checkpoint and not job.checkpoint.path.exists()):
+            self.finish(job, [])
             self._look(stored)
             self._next(run for run in cohort.runs if run.key not in stored)
-        else:
-            self.watcher.cohort(cohort)
-            self.place.begin(work)
+            return None
+        self.watcher.cohort(cohort)
+        return job
 
     def _next(self, runs: Iterable[Run]) -> None:
         """What is left of a cohort is trained next."""
@@ -211,42 +219,43 @@ class Scheduler:
             self.told_of_waiting = True
             self.watcher.warn(f"waiting for {who}.")
 
-    def finish(self, work: Work, records: Sequence[Record]) -> None:
+    def finish(self, job: Job, records: Sequence[Record]) -> None:
         """A cohort is trained, and its records are kept. Those that another process stored first stay as they are."""
-        present = self.in_progress.finish(work.cohort, records) if self.in_progress else set()
-        self._release(work)
+        shared = self.shared(job.cohort)
+        present = shared.finish(job.cohort, records) if shared else set()
+        self._release(job)
         self._keep(record for record in records if record.key not in present)
         self._look(present)
 
-    def halve(self, work: Work) -> None:
+    def halve(self, job: Job) -> None:
         """A cohort does not fit into memory: its halves are next."""
-        self.watcher.warn(f"{described(work.cohort)} does not fit into memory; it is trained in two halves.")
-        if self.in_progress:
-            self.in_progress.discard(work.cohort)
-        self._release(work)
-        self.waiting = [*work.cohort.halves(), *self.waiting]
+        self.watcher.warn(f"{described(job.cohort)} does not fit into memory; it is trained in two halves.")
+        if shared := self.shared(job.cohort):
+            shared.discard(job.cohort)
+        self._release(job)
+        self.waiting = [*job.cohort.halves(), *self.waiting]
 
-    def fail(self, work: Work, reason: str) -> None:
+    def fail(self, job: Job, reason: str) -> None:
         """A cohort is given up; the others go on."""
-        title = described(work.cohort)
+        title = described(job.cohort)
         self.failures.append(f"{title} failed ({reason})")
-        if self.in_progress:
-            self.in_progress.give_up(work.cohort, reason)
+        if shared := self.shared(job.cohort):
+            shared.give_up(job.cohort, reason)
         self.watcher.warn(f"{title} failed: {reason}. The others go on.")
-        self._release(work)
+        self._release(job)
 
     def check_stop(self) -> None:
         if self.stop():
             raise Stopped
 
-    def _release(self, work: Work) -> None:
-        self.training.discard(work)
-        if work.checkpoint and (aside := work.checkpoint.set_aside):
-            path = work.checkpoint.path
+    def _release(self, job: Job) -> None:
+        self.training.discard(job)
+        if job.checkpoint and (aside := job.checkpoint.set_aside):
+            path = job.checkpoint.path
             self.watcher.warn(
                 f"checkpoint {path} was damaged; it was set aside as {aside.name}, and the cohort began anew."
             )
-        self.watcher.ended(work.cohort)
+        self.watcher.ended(job.cohort)
 
     def _keep(self, records: Iterable[Record]) -> None:
         """Take these in, and tell of every cell that is complete by them."""
@@ -267,7 +276,7 @@ class Scheduler:
             self._keep(record for record in found if record)
 
     def _result(self, number: int) -> Result:
-        return Result(self.cells[number], [self.records[run.key] for run in self.runs[number]])
+        return Result(self.asked[number].cell, [self.records[run.key] for run in self.runs[number]])
 
 
 def _all_of(failures: Sequence[str]) -> str:

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from threefold.experiments.cell import Cell
 from threefold.experiments.result import Result
-from threefold.results import Record
+from threefold.results import Record, Store, run_key
 
 Kind = Literal["table", "budgets", "grids"]
+LENGTHS = {"iters": "iterations per task", "tasks": "tasks", "hidden": "units per layer", "seeds": "seeds"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,3 +38,53 @@ class Section:
     def records(self) -> list[Record]:
         """Every run behind it, those on held-out data among them."""
         return [record for result in (*self.results, *self.validation) for record in result.records]
+
+
+def sections(store: Store) -> list[Section]:
+    """What the experiments asked for in a store came to so far."""
+    return [_section(store, name, asked) for name, asked in store.experiments().items()]
+
+
+def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
+    results: dict[bool, list[Result]] = {True: [], False: []}
+    cells: dict[bool, list[Cell]] = {True: [], False: []}
+    left, lacking, shortened = 0, {}, []
+    for described in asked["cells"]:
+        cell = Cell.of_description(described)
+        shortened += _shortened(described)
+        records = [store.get(run_key(described["spec"] | {"seed": seed})) for seed in described["seeds"]]
+        there = [record for record in records if record]
+        left += len(records) - len(there)
+        held_out = described.get("validation", False)
+        cells[held_out].append(cell)
+        if len(there) < len(records) and not held_out:
+            lacking[cell] = len(records) - len(there)
+        if there:
+            results[held_out].append(Result(cell, there))
+    refused = [(Cell.of_description(pair), pair["reason"]) for pair in asked["refused"]]
+    plain = {key: asked[key] for key in ("title", "kind", "selected", "notes", "command")}
+    return Section(
+        name=name,
+        results=results[False],
+        validation=results[True],
+        refused=refused,
+        cells=cells[False],
+        left=left,
+        lacking=lacking,
+        shortened=list(dict.fromkeys(shortened)),
+        **plain,
+    )
+
+
+def _shortened(described: Mapping[str, Any]) -> list[str]:
+    """What of a cell is less than its experiment's file asks for, in words."""
+    spec, full = described["spec"], described.get("full")
+    if not isinstance(full, Mapping):
+        return []
+    tasks = spec["protocol"].get("first") or spec["protocol"]["tasks"]
+    ours = {**spec["training"], "tasks": tasks, "seeds": len(described["seeds"])}
+    return [
+        f"{ours[name]} of {full[name]} {words}"
+        for name, words in LENGTHS.items()
+        if isinstance(full.get(name), int) and ours[name] < full[name]
+    ]

@@ -12,9 +12,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from threefold import protocols, scenarios
 from threefold.errors import ThreefoldError, unknown
-from threefold.experiments.mistakes import sentence
 from threefold.experiments.section import Kind
 from threefold.experiments.seeds import parse_seeds, written_seeds
+from threefold.experiments.spec_errors import sentence
 from threefold.methods import Method, build
 from threefold.methods.registry import METHODS
 from threefold.reading import TOML_FILE, parse_toml, read_file

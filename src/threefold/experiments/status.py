@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 from statistics import mean
 
-from threefold.experiments.ask import sections
 from threefold.experiments.command import at
 from threefold.experiments.in_progress import folder_of
 from threefold.experiments.lock import Note, progress_notes
-from threefold.experiments.section import Section
+from threefold.experiments.section import Section, sections
 from threefold.results import Record, Store
 from threefold.results.cohort_table import given_up
 

@@ -51,7 +51,7 @@ def _summaries(run: Record) -> Iterator[tuple[int, Any]]:
     spec = json.dumps(run.spec, ensure_ascii=False, indent=2)
     yield 0, _made(summary.text, "spec", "\n".join(f"    {line}" for line in spec.splitlines()))
     yield 0, _made(summary.text, "accuracy matrix", _table(run))
-    if "dreams" in run.keepsakes:
+    if "dreams" in run.kept:
         yield from _dreams(run)
 
 
@@ -84,7 +84,7 @@ def _table(run: Record) -> str:
 
 def _dreams(run: Record) -> Iterator[tuple[int, Any]]:
     """What the generator dreamt after each task."""
-    images = square_images(unpack(run.keepsakes["dreams"]))
+    images = square_images(unpack(run.kept["dreams"]))
     for task, some in enumerate(() if images is None else images, start=1):
         strip = np.concatenate(list(some), axis=1)
         yield task, _made(summary.image, "dreams", strip, dataformats="HW")

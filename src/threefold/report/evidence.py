@@ -50,7 +50,7 @@ class Evidence:
     @property
     def command(self) -> str:
         """What trains these runs: these alone if that can be said, else the whole experiment."""
-        return reproducing(self.cell, self.result.seeds) or self.made_by
+        return reproducing([self.cell], self.result.seeds) or self.made_by
 
     @property
     def spread(self) -> float:

@@ -142,7 +142,7 @@ def learned(board: Board) -> list[Evidence]:
 def dreams(found: Evidence) -> NDArray[np.uint8] | None:
     """What the generator of the first seed dreamt: tasks × images × rows × columns; None where there is nothing."""
     try:
-        images = found.result.keepsake("dreams")[0]
+        images = found.result.kept("dreams")[0]
     except (KeyError, ValueError):  # not kept, or not by every run alike
         return None
     return square_images(images)

@@ -23,7 +23,7 @@ SCHEMA = (
         protocol TEXT, scenario TEXT, method TEXT, seed,
         status TEXT NOT NULL, diverged_at INTEGER, created TEXT NOT NULL,
         spec TEXT NOT NULL, initial TEXT NOT NULL, matrix TEXT NOT NULL,
-        timings TEXT NOT NULL, environment TEXT NOT NULL, keepsakes TEXT NOT NULL,
+        timings TEXT NOT NULL, environment TEXT NOT NULL, kept TEXT NOT NULL,
         sum TEXT NOT NULL
     )""",
     "CREATE INDEX runs_by_cell ON runs (protocol, scenario, method, seed)",

@@ -89,7 +89,7 @@ class Record:
     """Seconds."""
     environment: Mapping[str, Any]
     """Where it was computed: device, precision, versions, git revision, platform."""
-    keepsakes: Mapping[str, Any] = field(default_factory=dict)
+    kept: Mapping[str, Any] = field(default_factory=dict)
     """What a method wanted kept to look at later, such as the images that a generator dreamt after each task: for each
     name an array as `pack` writes it, tasks first."""
     created: str = field(default_factory=utc_now)
@@ -133,7 +133,7 @@ class Record:
             "matrix": [_without_nan(row) for row in self.matrix],
             "timings": _named_without_nan(self.timings),
             "environment": dict(self.environment),
-            "keepsakes": dict(self.keepsakes),
+            "kept": dict(self.kept),
             "created": self.created,
         }
 
@@ -148,7 +148,7 @@ class Record:
             matrix=[_with_nan(row) for row in data["matrix"]],
             timings={name: _number(value) for name, value in data["timings"].items()},
             environment=data["environment"],
-            keepsakes=data["keepsakes"],
+            kept=data["kept"],
             created=data["created"],
             diverged_at=data["diverged_at"],
         )

@@ -158,6 +158,6 @@ def _records(cohort: Mapping[str, Any]) -> Iterator[Record]:
     for run in cohort["runs"]:
         spec = cohort["spec"] | {"seed": run["seed"]}
         data = {name: cohort[name] for name in SHARED} | {name: run[name] for name in OWN}
-        data |= {"key": run_key(spec), "spec": spec, "keepsakes": {}}
+        data |= {"key": run_key(spec), "spec": spec, "kept": {}}
         check_run(data)
         yield Record.from_json(data)

@@ -32,11 +32,11 @@ def check_run(data: Mapping[str, Any]) -> None:
         raise ValueError("it has a number that is not finite")
     if run_key(data["spec"]) != data["key"]:
         raise ValueError("its key is not the key of its spec")
-    for name, packed in data["keepsakes"].items():
+    for name, packed in data["kept"].items():
         try:
             unpack(packed)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"keepsakes.{name} cannot be read: {error}") from None
+            raise ValueError(f"kept.{name} cannot be read: {error}") from None
 
 
 def _finite(data: Mapping[str, Any]) -> bool:
@@ -168,7 +168,7 @@ class _Run(_Schema):
     timings: dict[str, Annotated[float, Field(ge=0, le=YEARS)]]
     environment: _Environment
     created: Annotated[str, AfterValidator(_moment)]
-    keepsakes: dict[str, _Packed]
+    kept: dict[str, _Packed]
 
     @model_validator(mode="after")
     def _as_many_tasks(self) -> "_Run":

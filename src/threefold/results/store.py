@@ -25,7 +25,7 @@ from threefold.results.schema import check_experiment
 
 SEARCHABLE = ("protocol", "scenario", "method", "seed")
 PLAIN = ("key", "status", "diverged_at", "created")
-AS_JSON = ("spec", "initial", "matrix", "timings", "environment", "keepsakes")
+AS_JSON = ("spec", "initial", "matrix", "timings", "environment", "kept")
 
 _COLUMNS = (*SEARCHABLE, *PLAIN, *AS_JSON, "sum")
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM runs"

@@ -12,6 +12,7 @@ The fourth combination (given, but no units of its own) is the second column of 
 hidden layers only. It is Task-IL with `task_id_in="hidden"`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -34,7 +35,7 @@ class Scenario:
     task_known: bool
     own_units: bool
 
-    def using_task_in(self, layers: TaskIdIn | None) -> "Scenario":
+    def using_task_in(self, layers: str | None) -> "Scenario":
         """This scenario with the task used in the output layer (several heads), the hidden layers, or both."""
         if layers is None:
             return self
@@ -61,6 +62,14 @@ def find(name: str) -> Scenario:
     if name not in SCENARIOS:
         raise unknown("scenario", name, SCENARIOS)
     return SCENARIOS[name]
+
+
+def find_all(names: Sequence[str]) -> list[Scenario]:
+    """The scenarios of these names, in the paper's order; "all" stands for all of them."""
+    for name in names:
+        if name not in {*SCENARIOS, "all"}:
+            raise unknown("scenario", name, [*SCENARIOS, "all"])
+    return [scenario for name, scenario in SCENARIOS.items() if {name, "all"} & set(names)]
 
 
 @dataclass(frozen=True)

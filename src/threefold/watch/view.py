@@ -8,7 +8,7 @@ from pathlib import Path
 from jinja2 import Environment
 
 from threefold.errors import ThreefoldError
-from threefold.experiments.ask import sections
+from threefold.experiments import sections
 from threefold.experiments.in_progress import folder_of
 from threefold.experiments.status import time_left
 from threefold.report.evidence import Board, Evidence

@@ -1,4 +1,4 @@
-"""The driver's side: cohorts become Ray tasks, and what they stream back is passed on to the scheduler."""
+"""The driver's side: cohorts become Ray tasks, and what they remote back is passed on to the scheduler."""
 
 import time
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from typing import Any
 import ray
 from ray.exceptions import OutOfMemoryError, RayError
 
-from threefold.cluster import task
+from threefold.cluster import worker
 from threefold.cluster.connect import first_sentence
-from threefold.cluster.shipping import Warehouse
+from threefold.cluster.serialization import Warehouse
 from threefold.engine import Progress
 from threefold.errors import ThreefoldError
-from threefold.experiments import Work
+from threefold.experiments import Job
 from threefold.experiments.cohort import described
-from threefold.experiments.execute import too_large
+from threefold.experiments.executor import too_large
 
 ATTEMPTS = 3  # without finishing a task in between
 WAIT = 0.5  # seconds for news
@@ -24,10 +24,10 @@ WITHOUT_LIMIT = 1 << 60  # bytes
 
 
 @dataclass(eq=False)
-class Stream:
+class Remote:
     """A cohort on a worker."""
 
-    work: Work
+    job: Job
     failed: int = 0  # times since its last finished task
 
 
@@ -36,7 +36,7 @@ class Cluster:
 
     largest_first = True  # so that no large one is begun when all others are done
 
-    def __init__(self, device: str, share: float, trains: str = "threefold.cluster.task:train") -> None:
+    def __init__(self, device: str, share: float, trains: str = "threefold.cluster.worker:train") -> None:
         if not (0 < share < 1 or (share >= 1 and share == int(share))):
             raise ThreefoldError(
                 f"per-cohort is {share:g}; right would be a whole number of CPUs or GPUs, or a fraction below 1."
@@ -50,8 +50,8 @@ class Cluster:
         self.need = self._need(share)
         if not self._slots():
             raise ThreefoldError(f"per-cohort is {share:g}, but no node of the cluster has {self._needed()}.")
-        self.task, self.trains, self.warehouse = task.remote(), trains, Warehouse()
-        self.streams: dict[Any, Stream] = {}
+        self.task, self.trains, self.warehouse = worker.remote(), trains, Warehouse()
+        self.remotes: dict[Any, Remote] = {}
 
     def _need(self, share: float) -> dict[str, float]:
         """What a cohort gets; with a GPU, its part of the machine's cores too."""
@@ -72,7 +72,7 @@ class Cluster:
         return int(min((m["memory"] * self.need["CPU"] / m["CPU"] for m in machines), default=WITHOUT_LIMIT))
 
     def room(self) -> int:
-        return max(0, self._slots() - len(self.streams))
+        return max(0, self._slots() - len(self.remotes))
 
     def idle(self) -> int:
         """Without what other users of the cluster have taken."""
@@ -91,84 +91,84 @@ class Cluster:
             self.nodes, self.looked = ray.nodes(), time.monotonic()  # type: ignore[no-untyped-call]
         return [node for node in self.nodes if node["Alive"] and node["NodeID"] not in self.refused]
 
-    def begin(self, work: Work) -> None:
-        self._send(Stream(work))
+    def begin(self, job: Job) -> None:
+        self._send(Remote(job))
 
-    def _send(self, stream: Stream) -> None:
-        packed, refs = self.warehouse.pack(stream.work.cohort)
+    def _send(self, remote: Remote) -> None:
+        packed, refs = self.warehouse.pack(remote.job.cohort)
         options: dict[str, Any] = {"num_cpus": self.need["CPU"], "num_gpus": self.need.get("GPU", 0)}
         if self.refused:
             options["label_selector"] = {"ray.io/node-id": f"!in({','.join(self.refused)})"}
-        threads, checkpoint = max(1, int(self.need["CPU"])), stream.work.checkpoint
+        threads, checkpoint = max(1, int(self.need["CPU"])), remote.job.checkpoint
         begun = self.task.options(scheduling_strategy="SPREAD", **options).remote(
-            task.versions(), self.trains, packed, refs, checkpoint.content() if checkpoint else None, threads
+            worker.versions(), self.trains, packed, refs, checkpoint.content() if checkpoint else None, threads
         )
-        self.streams[begun] = stream
+        self.remotes[begun] = remote
 
     def attend(self) -> None:
-        ready: list[Any] = ray.wait(list(self.streams), timeout=WAIT)[0]
+        ready: list[Any] = ray.wait(list(self.remotes), timeout=WAIT)[0]
         if ready:  # and whoever else is
-            ready = ray.wait(list(self.streams), num_returns=len(self.streams), timeout=0)[0]
+            ready = ray.wait(list(self.remotes), num_returns=len(self.remotes), timeout=0)[0]
         for each in ready:
             try:
                 event = ray.get(next(each))
             except StopIteration:
-                self._ended(each, task.Troubled("it ended without a word"))
+                self._ended(each, worker.Troubled("it ended without a word"))
             except OutOfMemoryError:  # the machine's memory ran out, and Ray ended the worker
-                self._ended(each, task.TooLarge())
+                self._ended(each, worker.TooLarge())
             except RayError as error:
-                self._ended(each, task.Troubled(f"{type(error).__name__}: {first_sentence(error)}"))
+                self._ended(each, worker.Troubled(f"{type(error).__name__}: {first_sentence(error)}"))
             else:
                 self._hear(each, event)
 
     def _hear(self, each: Any, event: Any) -> None:
-        stream = self.streams[each]
+        remote = self.remotes[each]
         match event:
             case Progress():
-                stream.work.progress(event)
-            case task.Kept():
-                stream.failed = 0
-                if stream.work.checkpoint:
-                    stream.work.checkpoint.keep(event.content)
+                remote.job.progress(event)
+            case worker.Kept():
+                remote.failed = 0
+                if remote.job.checkpoint:
+                    remote.job.checkpoint.keep(event.content)
             case _:
                 self._ended(each, event)
 
     def _ended(self, each: Any, event: Any) -> None:
-        stream = self.streams.pop(each)
-        work = stream.work
+        remote = self.remotes.pop(each)
+        job = remote.job
         match event:
-            case task.Finished():
-                if {record.key for record in event.records} == {run.key for run in work.cohort.runs}:
-                    work.finished(event.records)
+            case worker.Finished():
+                if {record.key for record in event.records} == {run.key for run in job.cohort.runs}:
+                    job.finished(event.records)
                 else:
-                    work.failed("the worker has other code of a method of your own")
-            case task.TooLarge() if len(work.cohort.runs) > 1:
-                work.too_large()
-            case task.TooLarge():
-                work.failed(too_large(work.cohort))
-            case task.Troubled():
-                stream.failed += 1
-                if stream.failed < ATTEMPTS:
-                    work.warn(f"{described(work.cohort)} is begun again from its last finished task: {event.reason}.")
-                    self._send(stream)
+                    job.failed("the worker has other code of a method of your own")
+            case worker.TooLarge() if len(job.cohort.runs) > 1:
+                job.too_large()
+            case worker.TooLarge():
+                job.failed(too_large(job.cohort))
+            case worker.Troubled():
+                remote.failed += 1
+                if remote.failed < ATTEMPTS:
+                    job.warn(f"{described(job.cohort)} is begun again from its last finished task: {event.reason}.")
+                    self._send(remote)
                 else:
-                    work.failed(f"{ATTEMPTS} times, at last by {event.reason}")
+                    job.failed(f"{ATTEMPTS} times, at last by {event.reason}")
             case {"node": node, "versions": found}:
-                self._refuse(node, found, work)
-                self._send(stream)
+                self._refuse(node, found, job)
+                self._send(remote)
 
-    def _refuse(self, node: str, found: Mapping[str, str], work: Work) -> None:
+    def _refuse(self, node: str, found: Mapping[str, str], job: Job) -> None:
         """A node with other versions gets no more cohorts."""
-        theirs, ours = (", ".join(f"{name} {v}" for name, v in each.items()) for each in (found, task.versions()))
+        theirs, ours = (", ".join(f"{name} {v}" for name, v in each.items()) for each in (found, worker.versions()))
         where = next((each["NodeManagerAddress"] for each in self.nodes if each["NodeID"] == node), node)
         if node not in self.refused:
             self.refused[node] = theirs
             sentence = f"node {where} has {theirs}, but the driver has {ours}"
             if not self._nodes():
                 raise ThreefoldError(f"{sentence}; right would be the same on every node.")
-            work.warn(f"{sentence}; it is left out.")
+            job.warn(f"{sentence}; it is left out.")
 
     def abandon(self) -> None:
-        for each in self.streams:
+        for each in self.remotes:
             ray.cancel(each, force=True)
-        self.streams.clear()
+        self.remotes.clear()

@@ -12,10 +12,12 @@ from typing import Any
 import ray
 import torch
 
-from threefold.cluster.shipping import Ref, unpack
+from threefold import engine
+from threefold.cluster.serialization import Ref, unpack
 from threefold.engine import Checkpoint, Progress
 from threefold.experiments import Cohort
-from threefold.experiments.execute import execute, out_of_memory
+from threefold.experiments.executor import out_of_memory
+from threefold.experiments.records import records_of
 from threefold.results import Record
 from threefold.version import VERSION
 
@@ -109,7 +111,9 @@ def _train(cohort: Cohort, checkpoint: bytes | None, threads: int, events: "Queu
                 return
 
     try:
-        records = execute(cohort, Streamed(cohort.name, checkpoint, events.put), report)
+        kept = Streamed(cohort.name, checkpoint, events.put)
+        found = engine.train(cohort.cell.protocol, cohort.replicas, cohort.cell.training, kept, report)
+        records = records_of(cohort, found)
     except Exception as error:
         if out_of_memory(error):
             events.put(TooLarge())

@@ -1,7 +1,10 @@
-"""An experiment's file and the user's options become cells to train, remembered in the store for reports."""
+"""What is asked for: an experiment and the user's options become cells with their seeds.
+
+The command line, Python and TOML files all make requests, and all requests are trained and remembered alike.
+"""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -9,13 +12,13 @@ from threefold import protocols, scenarios
 from threefold.data import Report, load
 from threefold.errors import ThreefoldError, unknown
 from threefold.experiments.cell import Cell, Settings, written
+from threefold.experiments.command import reproducing
 from threefold.experiments.limits import check_runs
-from threefold.experiments.result import Result
-from threefold.experiments.section import Kind, Section
+from threefold.experiments.section import Kind
 from threefold.experiments.seeds import parse_seeds
 from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSpec
-from threefold.methods import METHODS
-from threefold.protocols import Defaults
+from threefold.methods import METHODS, Method, Part, parse
+from threefold.protocols import Defaults, Protocol
 from threefold.results import Store, run_key, together
 
 
@@ -34,70 +37,73 @@ class Options:
     yes: bool = False  # are more runs meant than anybody would ask for by mistake?
 
 
+class Asked(NamedTuple):
+    """A cell that is asked for, and with which seeds."""
+
+    cell: Cell
+    seeds: tuple[int, ...]
+    validation: bool = False  # is it trained on data held out of the first tasks?
+    full: Mapping[str, int] | None = None  # how long the experiment's file has it
+
+    def described(self) -> dict[str, Any]:
+        told = self.cell.described() | {"seeds": list(self.seeds), "validation": self.validation}
+        return told | ({"full": dict(self.full)} if self.full else {})
+
+
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What is to be trained, and what was refused."""
 
     name: str
     title: str
-    seeds: tuple[int, ...]  # of every cell that has none of its own
-    cells: Sequence[Cell]
-    refused: Sequence[tuple[Cell, str]]
-    validation: Sequence[Cell] = ()  # the same cells on training data held out of the first tasks
+    asked: Sequence[Asked]
+    refused: Sequence[tuple[Cell, str]] = ()
     kind: Kind = "table"
     selected: str = "as given"
     notes: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
-    own_seeds: Mapping[Cell, tuple[int, ...]] = field(default_factory=dict)  # where a part or a method names others
-    full: Mapping[Cell, Mapping[str, int]] = field(default_factory=dict)  # how long the experiment's file has them
-    whole: "Asked | None" = None  # all of the file, where only some of it is to be trained
+    from_file: bool = True  # else it adds to what was asked for before under its name
+    whole: "Request | None" = None  # all of the file, where only some of it is to be trained
 
-    def seeds_of(self, cell: Cell) -> tuple[int, ...]:
-        return self.own_seeds.get(cell, self.seeds)
-
-    def by_seeds(self) -> dict[tuple[int, ...], list[Cell]]:
-        """All that is to be trained, by the seeds that it is trained with."""
-        found: dict[tuple[int, ...], list[Cell]] = {}
-        for cell in (*self.cells, *self.validation):
-            found.setdefault(self.seeds_of(cell), []).append(cell)
-        return found
+    def check(self) -> None:
+        """A batch has no sample twice, so no task may be smaller."""
+        for protocol in dict.fromkeys(asked.cell.protocol for asked in self.asked):
+            mine = [asked for asked in self.asked if asked.cell.protocol is protocol]
+            smallest = min(protocol.smallest_task(seed) for seed in {seed for asked in mine for seed in asked.seeds})
+            batch = max(asked.cell.training.batch for asked in mine)
+            if batch > smallest:
+                raise ThreefoldError(
+                    f"batch must be at most {smallest}, got {batch}: the smallest task has {smallest} training samples,"
+                    " and no sample is twice in a batch."
+                )
 
     def left(self, store: Store) -> int:
         """How many of its runs are still to be trained."""
-        pairs = ((cell, seed) for several, cells in self.by_seeds().items() for cell in cells for seed in several)
-        keys = {run_key(cell.run_spec(seed)) for cell, seed in pairs}
+        keys = {run_key(asked.cell.run_spec(seed)) for asked in self.asked for seed in asked.seeds}
         return len(keys - store.has(keys))
 
-    def add(self, store: Store) -> None:
-        """Tell the store what was asked for, beside what was asked for before under this name: reports and counts need
-        no more than that."""
-        asked = self._plain()
-        store.reconsider(self.name, lambda before: asked | together(before, asked) if before else asked)
+    def remember(self, store: Store) -> None:
+        """Tell the store what was asked for: reports and counts need no more than that.
 
-    def follow(self, store: Store) -> None:
-        """Tell the store what the experiment's file asks for now, all of it; what was taken out is forgotten."""
-        asked = (self.whole or self)._plain()
-        store.reconsider(self.name, lambda before: _following(before, asked) if before else asked)
+        An experiment follows its file: what was taken out is forgotten. Other requests are added to earlier ones.
+        """
+        plain = (self.whole or self)._plain()
+        unite = _following if self.from_file else together
+        store.reconsider(self.name, lambda before: plain | unite(before, plain) if before else plain)
 
     def _plain(self) -> dict[str, Any]:
-        every = ((cell, held_out) for held_out in (False, True) for cell in (self.cells, self.validation)[held_out])
         return {
             "title": self.title,
             "kind": self.kind,
             "selected": self.selected,
-            "cells": [
-                cell.described()
-                | {"seeds": list(self.seeds_of(cell)), "validation": held_out}
-                | ({"full": dict(self.full[cell])} if cell in self.full else {})
-                for cell, held_out in every
-            ],
+            "cells": [asked.described() for asked in self.asked if not asked.cell.not_covered],
             "refused": [cell.described() | {"reason": reason} for cell, reason in self.refused],
             "notes": dict(self.notes),
             "command": self.command,
         }
 
 
-def _following(before: Mapping[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+def _following(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     """What is asked for now, a cell that was asked for before with the seeds of both commands.
 
     The device and the precision are not the file's but the command's: what was trained with others stays beside it.
@@ -110,8 +116,7 @@ def _following(before: Mapping[str, Any], asked: dict[str, Any]) -> dict[str, An
         known = kept.get(run_key(cell["spec"]), cell)
         cells.append(cell | {"seeds": sorted({*cell["seeds"], *known["seeds"]})})
     cells += [cell for key, cell in kept.items() if key not in now]
-    command = together({**before, "cells": list(kept.values())}, asked)["command"]
-    return asked | {"cells": cells, "command": command}
+    return {"cells": cells, "command": together({**before, "cells": list(kept.values())}, asked)["command"]}
 
 
 def _anywhere(spec: Mapping[str, Any]) -> str:
@@ -121,40 +126,88 @@ def _anywhere(spec: Mapping[str, Any]) -> str:
 
 
 class _Planned(NamedTuple):
-    """A cell of an experiment's file, and what is said of it there."""
+    """A cell of an experiment, and what is said of it there."""
 
-    cell: Cell
-    held_out: Cell | None  # the same on training data held out of the first tasks
+    asked: Sequence[Asked]  # itself, and the same on held-out data
     reason: str | None  # why it cannot be trained
-    seeds: str | None  # of its own
     note: str
     wanted: bool  # now, by --only
 
 
-def ask(experiment: Experiment, options: Options, source: str, report: Report | None = None) -> Asked:
+def run_request(
+    protocol: Protocol | str,
+    scenario: Sequence[str],
+    method: Sequence[Method | Part | str],
+    seeds: str | int | Iterable[int],
+    *,
+    data: str | None = None,
+    tasks: int | None = None,
+    task_id_in: str | None = None,
+    settings: Mapping[str, Any],
+    command: str | None = None,
+    yes: bool = False,
+    report: Report | None = None,
+) -> Request:
+    """Methods in scenarios on one protocol, as `threefold run` and `threefold.run` ask for them."""
+    # everything that needs no data is checked before any is fetched
+    wanted = scenarios.find_all(scenario)
+    methods = {written(each): each for each in map(_method, method)}
+    chosen, checked = parse_seeds(seeds), Settings.checked(**settings)
+    checked.resolved_device()
+    for each in wanted:
+        each.using_task_in(task_id_in)
+    check_runs(len(methods) * len(wanted), len(methods) * len(wanted) * len(chosen), confirmed=yes)
+    made = _protocol(protocol, data, tasks, report)
+    cells = [Cell.of(made, each, given, checked, task_id_in) for given in methods.values() for each in wanted]
+    answers = [(cell, cell.refusal()) for cell in cells]
+    refused = [(cell, reason) for cell, reason in answers if reason]
+    asked = [Asked(cell, chosen) for cell, reason in answers if not reason]
+    if not asked:
+        raise ThreefoldError(refused[0][1])
+    title = f"{made.title}, {asked[0].cell.training.iters} iterations"
+    if command is None:  # asked for in Python
+        command = reproducing([each.cell for each in asked], chosen) or ""
+    return Request(f"run {title}", title, asked, refused, command=command, from_file=False)
+
+
+def _method(given: Method | Part | str) -> Method:
+    match given:
+        case str():
+            return parse(given)
+        case Part():
+            return Method(given)
+        case Method():
+            return given
+    raise ThreefoldError(f"method must be a name such as 'ewc', a part such as EWC() or a Method, got {given!r}.")
+
+
+def _protocol(given: Protocol | str, data: str | None, tasks: int | None, report: Report | None) -> Protocol:
+    if isinstance(given, str):
+        kind, named = protocols.find(given)
+        if data and named:
+            raise ThreefoldError(
+                f"data is '{data}', but protocol '{given}' names its data; use {kind.name} with data '{data}'."
+            )
+        return kind(load(data or named or "mnist", report=report), tasks)
+    if not isinstance(given, Protocol):
+        raise ThreefoldError(f"protocol must be a name such as 'split-mnist' or Split(data), got {given!r}.")
+    if tasks is not None:
+        raise ThreefoldError(f"tasks is {tasks}, but the protocol has its own number of tasks; give one of them.")
+    return given
+
+
+def experiment_request(experiment: Experiment, options: Options, source: str, report: Report | None = None) -> Request:
     """Every cell of the experiment, with the options applied. `source` is how the command line names it."""
-    quick = experiment.quick if options.quick else None
     check_runs(*_count(experiment, options), confirmed=options.yes)
     planned = list(_planned(experiment, options, report))
-    trained = [each for each in planned if not each.reason]
-    suffix = "".join(
-        f" {word}" for word in ("quick" if quick else "", f"iters={options.iters}" if options.iters else "") if word
-    )
-    whole = Asked(
-        name=f"{experiment.name}{suffix}",
-        title=(experiment.title or experiment.name) + (f" ({suffix.strip()})" if suffix else ""),
-        seeds=_seeds(experiment.seeds, quick) if options.seeds is None else parse_seeds(options.seeds),
+    words = ["quick"] * options.quick + ([f"iters={options.iters}"] if options.iters else [])
+    whole = Request(
+        name=" ".join([experiment.name, *words]),
+        title=(experiment.title or experiment.name) + (f" ({' '.join(words)})" if words else ""),
         kind=experiment.kind,
         selected=experiment.selected,
-        notes={written(each.cell.method): each.note for each in trained if each.note},
+        notes={written(each.asked[0].cell.method): each.note for each in planned if each.note and not each.reason},
         command=_command(source, replace(options, only=())),
-        own_seeds={
-            cell: _seeds(each.seeds, quick)
-            for each in trained
-            for cell in (each.cell, each.held_out)
-            if cell and each.seeds and options.seeds is None
-        },
-        full={each.cell: _full(experiment, each) for each in trained},
         **_cells(planned),
     )
     if not options.only:
@@ -162,11 +215,20 @@ def ask(experiment: Experiment, options: Options, source: str, report: Report | 
     else:
         chosen = _cells([each for each in planned if each.wanted])
         some = replace(whole, command=_command(source, options), whole=whole, **chosen)
-    if not some.cells:
+    if not some.asked:
         pair = f"it has none of '{','.join(options.only)}' together; {_held(experiment)}."
         why = some.refused[0][1] if some.refused else pair
         raise ThreefoldError(f"{experiment.name} leaves nothing to train: {why}")
     return some
+
+
+def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
+    """What can be trained, held-out data last, and what cannot."""
+    every = [asked for each in planned if not each.reason for asked in each.asked]
+    return {
+        "asked": sorted(every, key=lambda asked: asked.validation),
+        "refused": [(each.asked[0].cell, each.reason) for each in planned if each.reason],
+    }
 
 
 def _planned(experiment: Experiment, options: Options, report: Report | None) -> Iterator[_Planned]:
@@ -179,29 +241,24 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
         protocol = kind(data, part.tasks, quick.tasks if quick else None)
         first = kind(data.validation(held.share), part.tasks, held.tasks) if held else None
         for spec, scenario in _pairs(part):
+            given = spec.seeds or part.seeds or experiment.seeds
+            seeds = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
             for method in _thinned(spec, quick.points if quick else None).variants():
                 cell = Cell.of(protocol, scenarios.find(scenario), method, settings, spec.task_id_in)
-                held_out = replace(cell, protocol=first) if first else None
-                seeds = spec.seeds or part.seeds
-                yield _Planned(cell, held_out, cell.refusal(), seeds, spec.note, wanted(spec, scenario))
+                asked = [Asked(cell, seeds, full=_full(experiment, cell, given))]
+                if first:
+                    asked.append(Asked(replace(cell, protocol=first), seeds, validation=True))
+                yield _Planned(asked, cell.refusal(), spec.note, wanted(spec, scenario))
 
 
-def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
-    return {
-        "cells": [each.cell for each in planned if not each.reason],
-        "validation": [each.held_out for each in planned if each.held_out and not each.reason],
-        "refused": [(each.cell, each.reason) for each in planned if each.reason],
-    }
-
-
-def _full(experiment: Experiment, planned: _Planned) -> dict[str, int]:
+def _full(experiment: Experiment, cell: Cell, seeds: str) -> dict[str, int]:
     """How long the experiment's file has a cell, whatever the options make of it."""
-    usual, training = planned.cell.protocol.defaults, experiment.training
+    usual, training = cell.protocol.defaults, experiment.training
     return {
         "iters": training.iters or usual.iters,
-        "tasks": planned.cell.protocol.cut,
+        "tasks": cell.protocol.cut,
         "hidden": training.hidden or usual.hidden,
-        "seeds": len(parse_seeds(planned.seeds or experiment.seeds)),
+        "seeds": len(parse_seeds(seeds)),
     }
 
 
@@ -257,7 +314,7 @@ def _thinned(spec: MethodSpec, points: int | None) -> MethodSpec:
     return spec.model_copy(update={"values": values})
 
 
-def _only(experiment: Experiment, names: Sequence[str]) -> Any:
+def _only(experiment: Experiment, names: Sequence[str]) -> Callable[[MethodSpec, str], bool]:
     """Does a pair of method and scenario match the names? One of each kind that is named must."""
     known = {spec.method for part in experiment.parts for spec in part.methods}
     for name in names:
@@ -288,56 +345,3 @@ def _command(source: str, options: Options) -> str:
     words += ["--precision", options.precision] if options.precision != "auto" else []
     words += ["--cluster", options.cluster] if options.cluster else []
     return shlex.join(words)
-
-
-def sections(store: Store) -> list[Section]:
-    """What the experiments asked for in a store came to so far."""
-    return [_section(store, name, asked) for name, asked in store.experiments().items()]
-
-
-def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
-    results: dict[bool, list[Result]] = {True: [], False: []}
-    cells: dict[bool, list[Cell]] = {True: [], False: []}
-    left, lacking, shortened = 0, {}, []
-    for described in asked["cells"]:
-        cell = Cell.of_description(described)
-        shortened += _shortened(described)
-        records = [store.get(run_key(described["spec"] | {"seed": seed})) for seed in described["seeds"]]
-        there = [record for record in records if record]
-        left += len(records) - len(there)
-        held_out = described.get("validation", False)
-        cells[held_out].append(cell)
-        if len(there) < len(records) and not held_out:
-            lacking[cell] = len(records) - len(there)
-        if there:
-            results[held_out].append(Result(cell, there))
-    refused = [(Cell.of_description(pair), pair["reason"]) for pair in asked["refused"]]
-    plain = {key: asked[key] for key in ("title", "kind", "selected", "notes", "command")}
-    return Section(
-        name=name,
-        results=results[False],
-        validation=results[True],
-        refused=refused,
-        cells=cells[False],
-        left=left,
-        lacking=lacking,
-        shortened=list(dict.fromkeys(shortened)),
-        **plain,
-    )
-
-
-LENGTHS = {"iters": "iterations per task", "tasks": "tasks", "hidden": "units per layer", "seeds": "seeds"}
-
-
-def _shortened(described: Mapping[str, Any]) -> list[str]:
-    """What of a cell is less than its experiment's file asks for, in words."""
-    spec, full = described["spec"], described.get("full")
-    if not isinstance(full, Mapping):
-        return []
-    tasks = spec["protocol"].get("first") or spec["protocol"]["tasks"]
-    ours = {**spec["training"], "tasks": tasks, "seeds": len(described["seeds"])}
-    return [
-        f"{ours[name]} of {full[name]} {words}"
-        for name, words in LENGTHS.items()
-        if isinstance(full.get(name), int) and ours[name] < full[name]
-    ]

@@ -1,8 +1,7 @@
-"""Trains one cohort and makes records of what came out."""
+"""What training measured, as records of runs."""
 
 import platform
-import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -10,33 +9,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from threefold.engine import Checkpoint, Measured, Progress, train
-from threefold.experiments.cohort import Cohort, Run, replicas_of
+from threefold.engine import Measured
+from threefold.experiments.cohort import Cohort, Run
 from threefold.results import Record, pack, run_key
 from threefold.revision import revision
 from threefold.version import VERSION
 
 
-def execute(
-    cohort: Cohort, checkpoint: Checkpoint | None = None, report: Callable[[Progress], None] = lambda progress: None
-) -> list[Record]:
-    """Train a cohort, from its last finished task if there is a checkpoint. A plain function of plain arguments."""
-    asked = [replicas_of(runs) for runs in cohort.stacks]
-    found = train(cohort.cell.protocol, asked, cohort.cell.training, checkpoint, report)
+def records_of(cohort: Cohort, found: Sequence[Measured]) -> list[Record]:
+    """The records of a cohort that was trained, in the order of its stacks."""
     return [
         _record(run, measured, replica, len(cohort.runs))
         for runs, measured in zip(cohort.stacks, found, strict=True)
         for replica, run in enumerate(runs)
     ]
-
-
-def out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or bool(re.search("allocate memory|out of memory", str(error)))
-
-
-def too_large(cohort: Cohort) -> str:
-    training = cohort.cell.training
-    return f"{cohort.cell.name} does not fit into memory (hidden {training.hidden}, batch {training.batch})"
 
 
 def _record(run: Run, measured: Measured, replica: int, cohort: int) -> Record:
@@ -56,7 +42,7 @@ def _record(run: Run, measured: Measured, replica: int, cohort: int) -> Record:
         matrix=matrix.tolist(),
         timings={f"cohort_{what}": seconds for what, seconds in measured.seconds.items()},
         environment=environment(training.device) | {"precision": training.precision, "cohort": cohort},
-        keepsakes={name: pack(_numpy(tensor)) for name, tensor in kept.items()},
+        kept={name: pack(_numpy(tensor)) for name, tensor in kept.items()},
     )
 
 

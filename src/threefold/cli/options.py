@@ -1,0 +1,34 @@
+"""Options that several commands have."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from threefold.errors import ThreefoldError
+
+
+def _until(seconds: float | None) -> float | None:
+    """When a time limit is over. It counts from the command on, so that importing PyTorch and planning are in it."""
+    if seconds is None:
+        return None
+    if not seconds > 0:
+        raise ThreefoldError(f"time-limit must be a number of seconds above 0, got {seconds}.")
+    return time.monotonic() + seconds
+
+
+Seeds = Annotated[str | None, typer.Option(help="20 (seeds 1 to 20), 3-7, or 1,5,9; the experiment's if not given.")]
+Iters = Annotated[int | None, typer.Option(help="Training iterations per task; the experiment's if not given.")]
+Quick = Annotated[bool, typer.Option("--quick", help="The whole of it in minutes on two cores; proves nothing.")]
+Only = Annotated[str | None, typer.Option(help="METHOD,SCENARIO: these alone; may name several of each.")]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(callback=_until, help="Stop cleanly after so many SECONDS; the same command goes on."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Train them all, even if these are more than 10,000 runs.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Precision = Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")]
+ClusterAt = Annotated[str | None, typer.Option("--cluster", help="Train on a Ray cluster: auto, or its ADDRESS.")]
+PerCohort = Annotated[float | None, typer.Option(help="CPUs or GPUs for each cohort on a cluster: 1, 2, or 0.5.")]
+StoreFile = Annotated[Path, typer.Option(help="File that keeps finished runs.")]

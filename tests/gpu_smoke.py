@@ -1,0 +1,96 @@
+"""A check for a machine with a GPU, since CI has none: python tests/gpu_smoke.py
+
+Every method is trained step by step, captured, and compiled, and killed after its first task and resumed; the ways must
+agree. Small data of its own, about a minute. Exits with 1 if anything differs.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from threefold.data import Dataset
+from threefold.engine import Checkpoint, Progress, Replicas, Training, train
+from threefold.engine.stack import ReplicaStack
+from threefold.engine.step_runner import Captured, Eager, StepRunner, runner_for
+from threefold.methods import parse
+from threefold.protocols import Permuted, Protocol, Split
+from threefold.scenarios import SCENARIOS
+
+METHODS = (
+    *("none", "offline", "ewc:strength=100", "online-ewc:strength=100,decay=0.9", "si:strength=1", "lwf", "dgr"),
+    *("dgr-distill", "icarl:budget=60", "er:budget=60", "er:budget=60,use=both", "a-gem:budget=60"),
+    *(
+        "xdg:share=0.5",
+        "ewc:strength=100+xdg:share=0.5",
+        "si:strength=1+er:budget=60",
+        "ewc:strength=5+a-gem:budget=60",
+    ),
+)
+SEEDS, ITERS, CLOSE = (1, 2, 3), 60, 3.0  # points: compiled steps are rounded differently, and that grows
+
+
+class Killed(Exception):
+    pass
+
+
+def data() -> Dataset:
+    source = torch.Generator().manual_seed(1)
+    labels = torch.arange(1800) % 6
+    images = torch.rand(6, 12, 12, generator=source)[labels] + 0.4 * torch.randn(1800, 12, 12, generator=source)
+    images = images.clamp(0, 1)
+    return Dataset.from_arrays(images[:1200], labels[:1200], images[1200:], labels[1200:], name="blobs")
+
+
+def trained(
+    protocol: Protocol, method: str, runner: Callable[[ReplicaStack, bool], StepRunner], checkpoint: Path | None = None
+) -> Tensor:
+    scenario = SCENARIOS["task" if "xdg" in method else "class"]
+    replicas = Replicas(scenario, [parse(method)] * len(SEEDS), SEEDS, [1e-3] * len(SEEDS))
+    training = Training(ITERS, 48, 64, "fp32", "cuda")
+    run = partial(train, protocol, [replicas], training, runner=runner)
+    if checkpoint is None:
+        return run()[0].matrix
+
+    def kill(progress: Progress) -> None:
+        if progress.task == 1:
+            raise Killed
+
+    try:
+        run(Checkpoint(checkpoint), kill)
+    except Killed:
+        return run(Checkpoint(checkpoint))[0].matrix
+    raise AssertionError("it was not killed")
+
+
+def main() -> int:
+    wrong = 0
+    for kind in (Split, Permuted):
+        protocol = kind(data(), 3)
+        for method in METHODS:
+            eager = trained(protocol, method, lambda stack, _: Eager(stack))
+            captured = trained(protocol, method, runner_for)
+            compiled = trained(protocol, method, lambda stack, _: Captured(stack, worth=0)) if kind is Split else eager
+            with tempfile.TemporaryDirectory() as folder:
+                resumed = trained(protocol, method, runner_for, Path(folder) / "cohort.pt")
+            apart = (compiled[:, -1] - captured[:, -1]).mean().abs().item()
+            found = {
+                "captured = eager": torch.equal(captured, eager),
+                "resumed = captured": torch.equal(resumed, captured),
+                f"compiled within {CLOSE} points": apart <= CLOSE,
+            }
+            wrong += not all(found.values())
+            told = ", ".join(name for name, holds in found.items() if not holds)
+            print(
+                f"{kind.name} {method}: {captured[:, -1].mean():.2f}" + (f"  NOT: {told}" if told else ""), flush=True
+            )
+    print("all agree" if not wrong else f"{wrong} differ")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -211,17 +211,16 @@ class Stack(Protocol):
     seeds: Sequence[int]
     device: torch.device
 
-    def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor]]:
-        """The training data of the task just finished, or of it the `chosen` indices of each replica, in pieces.
+    def training_data(
+        self, chosen: Sequence[Tensor] | None = None, task: int | None = None
+    ) -> Iterator[tuple[Batch, Tensor]]:
+        """The training data of the task just finished, in pieces; or the `chosen` indices of each replica, of `task`.
 
         Replicas' tasks differ in size: each sample comes with a weight, 0 for padding, that sums to 1 for a replica.
         """
 
     def own_samples(self, label: int | None = None) -> list[Tensor]:
         """For each replica, the indices of the finished task's training samples, of all labels or of one."""
-
-    def fetch(self, indices: Tensor, task: Tensor) -> Batch:
-        """Training samples (replicas × samples) as the networks see them."""
 
     def map(self, function: Callable[..., Any], *args: Any) -> Any:
         """`function(learner, *args)` for every replica; arguments carry the replica axis first."""

@@ -35,6 +35,8 @@ def tiny_data(classes=6, base=24, more=5, dtype=torch.float32):
 
 
 PROTOCOLS = {"split": Split(tiny_data(), 3), "permuted": Permuted(tiny_data(classes=4), 3)}
+# for comparisons in every bit: 16 classes in every task, so that with 16 hidden units all widths are multiples of 16
+EVEN = {"split": Split(tiny_data(48, 6, 2), 3), "permuted": Permuted(tiny_data(16, 6, 2), 3)}
 
 
 class Burden(Part):

@@ -6,10 +6,10 @@ from typing import ClassVar
 import pytest
 import torch
 from hook_lab import STEPS, Leashed, same, trained
-from method_lab import Lab
+from threefold.engine.program import Program
+from tiny_stack import TinyStack
 from torch.func import functional_call
 
-from threefold.engine.program import Program
 from threefold.errors import ThreefoldError
 from threefold.methods import Leash, Method, Part
 
@@ -69,9 +69,9 @@ def test_in_which_order_a_part_hands_over_makes_no_difference():
     assert same(trained(turned), trained(Leashed()))
     summed = []
     for part in (Summed(), made(Summed, backwards)):
-        lab = Lab("split", "class", part, (3, 1))
-        lab.train(STEPS)
-        summed.append(dict(lab.memory("summed")))
+        tiny = TinyStack("split", "class", part, (3, 1))
+        tiny.train(STEPS)
+        summed.append(dict(tiny.memory("summed")))
         assert all(path.abs().sum() > 0 for path in summed[-1].values())
     assert same(*summed)
 
@@ -125,11 +125,11 @@ def test_what_does_not_fit_the_parameters_is_told(part, change, words):
 
 
 def test_it_is_told_where_steps_are_compiled_too(recwarn):
-    lab = Lab("split", "class", made(Adjusted, without), (3, 1))
-    lab.reach(1)
-    lab.stack.program = Program(backend="eager")
+    tiny = TinyStack("split", "class", made(Adjusted, without), (3, 1))
+    tiny.reach(1)
+    tiny.stack.program = Program(backend="eager")
     with pytest.raises(ThreefoldError, match="gives nothing for"):
-        lab.train(STEPS)
+        tiny.train(STEPS)
     assert not any("not compiled" in str(warning.message) for warning in recwarn)
 
 
@@ -146,11 +146,11 @@ def test_a_checkpoint_fits_in_whichever_order_networks_are_handed_over():
             return sums[0] - 2 * sums[1]
 
     parts = Two(), made(Two, lambda nets: dict(reversed(nets.items())))
-    labs = [Lab("split", "class", part, (3, 1)) for part in parts]
+    labs = [TinyStack("split", "class", part, (3, 1)) for part in parts]
     labs[0].train(STEPS)
     labs[1].stack.restore(labs[0].stack.state())
-    assert same(*({name: lab.params[name] for name in ("one", "other")} for lab in labs))
-    assert same(*(lab.stack.optimizer.means for lab in labs))
+    assert same(*({name: tiny.params[name] for name in ("one", "other")} for tiny in labs))
+    assert same(*(tiny.stack.optimizer.means for tiny in labs))
 
 
 def test_a_memory_is_in_one_piece_however_it_is_handed_over():
@@ -163,9 +163,9 @@ def test_a_memory_is_in_one_piece_however_it_is_handed_over():
             weights = stack.params["classifier"][WEIGHTS]
             return {"theirs": weights.mT, "own": (2 * weights).mT}
 
-    lab = Lab("split", "class", Turned(), (3, 1)).reach(1)
-    assert all(tensor.is_contiguous() for tensor in lab.memory("turned").values())
-    assert torch.equal(lab.memory("turned")["theirs"].mT, lab.params["classifier"][WEIGHTS])
+    tiny = TinyStack("split", "class", Turned(), (3, 1)).reach(1)
+    assert all(tensor.is_contiguous() for tensor in tiny.memory("turned").values())
+    assert torch.equal(tiny.memory("turned")["theirs"].mT, tiny.params["classifier"][WEIGHTS])
 
 
 def test_a_misspelt_hook_is_asked_about():
@@ -184,8 +184,8 @@ def test_a_misspelt_hook_is_asked_about():
 @pytest.mark.parametrize(
     ("hook", "given", "named"),
     [
-        ("keepsakes", None, "keepsakes of mine gives nothing; right would be a dictionary of tensors"),
-        ("keepsakes", {"a": 1.0}, "keepsakes of mine gives a float for 'a'; right would be a tensor"),
+        ("kept", None, "kept of mine gives nothing; right would be a dictionary of tensors"),
+        ("kept", {"a": 1.0}, "kept of mine gives a float for 'a'; right would be a tensor"),
         ("networks", None, "networks of mine gives nothing; right would be a dictionary of modules"),
         ("networks", {"a": 3}, "networks of mine gives what is no module; right would be a dictionary of modules"),
         ("begin", [], "begin of mine gives a list; right would be a dictionary of tensors"),
@@ -195,7 +195,7 @@ def test_what_other_hooks_give_is_told_too(hook, given, named):
     mine = type("Mine", (Part,), {"name": "mine", "__annotations__": {}, hook: lambda *_: given})
 
     def kept():
-        return Lab("split", "class", Method(mine())).stack.keepsakes()
+        return TinyStack("split", "class", Method(mine())).stack.kept()
 
     with pytest.raises(ThreefoldError, match=named):
         kept()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from hook_lab import STEPS, Leashed, Rope, same, trained
-from method_lab import Lab
+from tiny_stack import TinyStack
 
 from threefold.errors import ThreefoldError
 from threefold.methods import AGEM, ER, EWC, SI, Leash, Method, Part, Replay, classification
@@ -119,10 +119,10 @@ def test_who_observes_sees_the_whole_gradient():
 
     found = []
     for rope in (Leashed(), Rope()):
-        lab = Lab("split", "class", rope + Witness(), (3, 1))
-        lab.reach(1)
-        lab.train(STEPS)
-        found.append({n: g.clone() for n, g in lab.memory("witness").items()})
+        tiny = TinyStack("split", "class", rope + Witness(), (3, 1))
+        tiny.reach(1)
+        tiny.train(STEPS)
+        found.append({n: g.clone() for n, g in tiny.memory("witness").items()})
     assert same(*found)
 
 

@@ -315,8 +315,9 @@ def test_what_is_replayed_need_not_be_inputs(hidden):
     _, grads = tiny.gradients(batch, drawn)
     for replica in range(3):
         x, y, params = batch.x[replica], batch.y[replica], of(tiny.params["classifier"], replica)
+        found = features(params, x)
 
-        def total(p, x=x, y=y, latent=features(params, x)):
+        def total(p, x=x, y=y, latent=found):
             outputs = latent @ p["output.weighted.weight"].T + p["output.shift.bias"]
             return cross_entropy(logits(p, x), [[0, 1, 2, 3]] * len(y), y) / 2 + (outputs**2).mean() / 2
 

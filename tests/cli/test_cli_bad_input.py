@@ -248,7 +248,7 @@ def test_what_does_not_fit_into_memory_is_one_sentence(lab: Path, cli: Cli, monk
     def full(*_: object, **__: object) -> None:
         raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train_together", full)
+    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train", full)
     sentence = one_sentence(cli(*TINY, "--scenario", "class", "--seeds", "1"))
     assert "split-tiny Class-IL none does not fit into memory (hidden 8, batch 16)" in sentence
     assert "right would be smaller numbers" in sentence
@@ -260,6 +260,6 @@ def test_an_error_of_our_own_keeps_its_traceback(lab: Path, cli: Cli, monkeypatc
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train_together", broken)
+    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train", broken)
     with pytest.raises(ZeroDivisionError):
         cli(*TINY)

@@ -97,7 +97,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "method": ([*MNIST, "--method", "ofline"], ["method 'ofline'", "did you mean 'offline'?"]),
     "method, the second": ([*TINY, "--method", "none", "--method", "nine"], ["method 'nine'", "'none'?"]),
     "method without a name": ([*MNIST, "--method", ""], ["method ''", "known:", "offline"]),
-    "method twice in one": ([*MNIST, "--method", "offline+offline"], ["offline+offline", "each part once"]),
+    "method twice in one": ([*MNIST, "--method", "offline+offline"], ["offline+offline", "each part may be in it once"]),
     "precision": ([*MNIST, "--precision", "fp23"], ["precision 'fp23'", "did you mean 'fp32'?"]),
     "precision unlike any": ([*MNIST, "--precision", "double"], ["precision 'double'", "fp32, tf32"]),
     "device": ([*MNIST, "--device", "cdua"], ["device 'cdua'", "did you mean 'cuda'?"]),

@@ -97,7 +97,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "method": ([*MNIST, "--method", "ofline"], ["method 'ofline'", "did you mean 'offline'?"]),
     "method, the second": ([*TINY, "--method", "none", "--method", "nine"], ["method 'nine'", "'none'?"]),
     "method without a name": ([*MNIST, "--method", ""], ["method ''", "known:", "offline"]),
-    "method twice in one": ([*MNIST, "--method", "offline+offline"], ["offline+offline", "each part once"]),
+    "method twice in one": ([*MNIST, "--method", "offline+offline"], ["offline+offline", "each part may be in it once"]),
     "precision": ([*MNIST, "--precision", "fp23"], ["precision 'fp23'", "did you mean 'fp32'?"]),
     "precision unlike any": ([*MNIST, "--precision", "double"], ["precision 'double'", "fp32, tf32"]),
     "device": ([*MNIST, "--device", "cdua"], ["device 'cdua'", "did you mean 'cuda'?"]),
@@ -281,7 +281,7 @@ def test_what_does_not_fit_into_memory_is_one_sentence(lab: Path, cli: Cli, monk
     def full(*_: object, **__: object) -> None:
         raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train_together", full)
+    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train", full)
     sentence = one_sentence(cli(*TINY, "--scenario", "class", "--seeds", "1"))
     assert "split-tiny Class-IL none does not fit into memory (hidden 8, batch 16)" in sentence
     assert "use smaller numbers" in sentence
@@ -293,6 +293,6 @@ def test_an_error_of_our_own_keeps_its_traceback(lab: Path, cli: Cli, monkeypatc
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train_together", broken)
+    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train", broken)
     with pytest.raises(ZeroDivisionError):
         cli(*TINY)

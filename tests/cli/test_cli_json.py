@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tiny_lab import SETTINGS, Ended, arrays, leftovers, write_npz
 
-from threefold.engine import Checkpoint, Crew
+from threefold.engine import Checkpoint, Replicas
 from threefold.methods import METHODS, Part, hyper
 from threefold.methods.part import Setting
 from threefold.methods.registry import Entry
@@ -42,13 +42,13 @@ def chooser(monkeypatch: pytest.MonkeyPatch) -> None:
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The seeds of each cohort that was trained."""
     module = sys.modules["threefold.experiments.execute"]
-    real, cohorts = module.train_together, []
+    real, cohorts = module.train, []
 
-    def spy(protocol: object, crews: Sequence[Crew], *rest: object) -> object:
-        cohorts.append([seed for crew in crews for seed in crew.seeds])
-        return real(protocol, crews, *rest)
+    def spy(protocol: object, asked: Sequence[Replicas], *rest: object) -> object:
+        cohorts.append([seed for replicas in asked for seed in replicas.seeds])
+        return real(protocol, asked, *rest)
 
-    monkeypatch.setattr(module, "train_together", spy)
+    monkeypatch.setattr(module, "train", spy)
     return cohorts
 
 
@@ -109,7 +109,7 @@ def test_a_second_run_trains_nothing_and_prints_the_same_bytes(
     def untouched(*_: object, **__: object) -> None:
         raise AssertionError("a run that is in the store was trained again")
 
-    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train_together", untouched)
+    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train", untouched)
     assert cli(*RUN, "--seeds", "2") == first
     assert document(cli(*RUN, "--seeds", "2,1"))["results"][0]["spec"]["seeds"] == [2, 1]
 

@@ -1,18 +1,16 @@
-from importlib import import_module
-
 import pytest
 
-company = import_module("threefold.engine.company")
+from threefold.engine import sharing
 
 
 @pytest.fixture
 def stacks(monkeypatch):
     """All stacks that are built: those with an optimiser are trained."""
-    built, build = [], company.Lockstep
+    built, build = [], sharing.ReplicaStack
 
     def watched(*args):
         built.append(build(*args))
         return built[-1]
 
-    monkeypatch.setattr(company, "Lockstep", watched)
+    monkeypatch.setattr(sharing, "ReplicaStack", watched)
     return built

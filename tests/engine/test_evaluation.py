@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from plain_loop import accuracy_plain, plain_net
-from tiny_cohorts import PROTOCOLS, cohort, watched
+from plain_network import accuracy_plain
+from tiny_cohorts import PROTOCOLS, SCENARIOS, cohort, of, same_measured, watched
 
-from threefold.engine import lockstep
+from threefold.engine import stack
 
 SEEDS = [2, 9, 4]
 
 
-@pytest.mark.parametrize("scenario", ["task", "domain", "class"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("kind", ["split", "permuted"])
 def test_accuracies_are_counted_over_every_test_sample(kind, scenario):
     """Before training, after each task, on each task, also those to come."""
@@ -18,29 +18,26 @@ def test_accuracies_are_counted_over_every_test_sample(kind, scenario):
     seen = watched(kind, scenario, SEEDS, iters=15)
     sizes = {tuple(len(task.test) for task in protocol.sequence(seed)) for seed in SEEDS}
     assert kind == "permuted" or len(sizes) == len(SEEDS)
-    measured = torch.cat([seen.outcome.initial.unsqueeze(1), seen.outcome.matrix], 1)
+    measured = torch.cat([seen.measured.initial.unsqueeze(1), seen.measured.matrix], 1)
     assert measured.shape == (3, 4, 3)
     for replica, seed in enumerate(SEEDS):
         tasks = protocol.sequence(seed)
         for learned in range(4):
-            expected = accuracy_plain(
-                plain_net(seen.weights[learned], replica), protocol.data, tasks, scenario, learned
-            )
+            weights = of(seen.weights[learned], replica)
+            expected = accuracy_plain(weights, protocol.data, tasks, scenario, learned)
             assert measured[replica, learned].tolist() == pytest.approx(expected, abs=1e-9)
     assert (measured[:, -1] - measured[:, 0]).abs().max() > 10  # something was learned, so there was something to count
 
 
 def test_test_sets_gathered_in_pieces_are_counted_whole(monkeypatch):
     whole = cohort("split", "class", SEEDS)
-    monkeypatch.setattr(lockstep, "PIECE", 7 * 3 * 16)  # seven samples of three replicas at once
-    pieces = cohort("split", "class", SEEDS)
-    assert torch.equal(whole.matrix, pieces.matrix)
-    assert torch.equal(whole.initial, pieces.initial)
+    monkeypatch.setattr(stack, "SAMPLES", 7)
+    assert same_measured(whole, cohort("split", "class", SEEDS))
 
 
 def test_learning_is_seen_where_it_should_be():
     """None in the three scenarios: the newest task is learned; in Class-IL nothing older is left, as in the paper."""
-    for scenario in ("task", "domain", "class"):
+    for scenario in SCENARIOS:
         matrix = cohort("split", scenario, SEEDS, iters=60).matrix
         assert torch.diagonal(matrix, dim1=1, dim2=2).mean() > 85
         if scenario == "class":

@@ -21,7 +21,7 @@ def interpreted():
     with pytest.MonkeyPatch.context() as patch:
         if DEVICE == "cpu":
             patch.setitem(os.environ, "TRITON_INTERPRET", "1")
-        import threefold.engine.kernel  # noqa: F401
+        import threefold.engine.adam_kernel  # noqa: F401
 
         yield
 
@@ -29,20 +29,6 @@ def interpreted():
 def draws(seed, *lead):
     source = torch.Generator().manual_seed(seed)
     return [torch.randn(*lead, 4, *shape, generator=source).to(DEVICE) for shape in SHAPES]
-
-
-def apart(params, lr, grads):
-    """Each replica with an optimiser of its own."""
-    rows = []
-    for replica, rate in enumerate(lr):
-        own = [torch.nn.Parameter(p[replica].double()) for p in params]
-        optimizer = torch.optim.Adam(own, lr=rate, foreach=False)
-        for step in range(grads[0].shape[0]):
-            for parameter, grad in zip(own, grads, strict=True):
-                parameter.grad = grad[step, replica].double()
-            optimizer.step()
-        rows.append([p.detach() for p in own])
-    return [torch.stack(tensors) for tensors in zip(*rows, strict=True)]
 
 
 @pytest.mark.parametrize("lr", RATES.values(), ids=RATES)
@@ -66,70 +52,68 @@ def test_a_restored_optimiser_goes_on_as_if_nothing_had_happened(lr):
         assert torch.equal(got, wanted)
 
 
-def leashed(seed, path=True):
-    """A leash of its own for every tensor, with a strength for each replica, and a path."""
+def penalties(seed, path=True):
+    """A penalty of its own for every tensor, with a strength for each replica, and a path."""
     source = torch.Generator().manual_seed(seed)
     strength = torch.rand(4, generator=source).to(DEVICE)
     beside = []
     for p in draws(seed):
         pull = Pull(strength.view(-1, *[1] * (p.dim() - 1)), torch.randn_like(p), torch.rand_like(p))
         beside.append(Beside([pull], [torch.zeros_like(p)] if path else []))
-    return strength, beside
+    return beside
 
 
-@pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "at once"])
-@pytest.mark.parametrize("lr", RATES.values(), ids=RATES)
-def test_a_leash_is_a_quadratic_penalty_and_a_path_sums_up_what_the_steps_did(lr, at_once):
-    """Against autograd of the written-out penalty, PyTorch's optimiser and a loop, in float64."""
-    params, grads = draws(1), draws(2, 12)
-    strength, beside = leashed(3)
-    expected, paths = [], []
+def penalty(pull, p, replica):
+    """½ · strength · Σ precision (θ − anchor)², of one replica."""
+    strength, anchor, precision = (each[replica].double() for each in pull)
+    return 0.5 * (strength * precision * (p - anchor) ** 2).sum()
+
+
+def apart(params, lr, grads, beside):
+    """Each replica with an optimiser of its own; and for each parameter the sum of −Δθ · ∂L/∂θ."""
+    rows = []
     for replica, rate in enumerate(lr):
         own = [torch.nn.Parameter(p[replica].double()) for p in params]
         summed = [torch.zeros_like(p) for p in own]
-        reference = torch.optim.Adam(own, lr=rate, foreach=False)
-        for step in range(12):
-            reference.zero_grad()
-            loss = 0
-            for p, g, b in zip(own, grads, beside, strict=True):
-                away = p - b.pulls[0].anchor[replica].double()
-                penalty = 0.5 * strength[replica].double() * (b.pulls[0].precision[replica].double() * away**2).sum()
-                loss = loss + (p * g[step, replica].double()).sum() + penalty
+        optimizer = torch.optim.Adam(own, lr=rate, foreach=False)
+        for step in range(grads[0].shape[0]):
+            loss = sum((p * g[step, replica].double()).sum() for p, g in zip(own, grads, strict=True))
+            for p, also in zip(own, beside, strict=True):
+                loss = loss + sum(penalty(pull, p, replica) for pull in also.pulls)
+            optimizer.zero_grad()
             loss.backward()
             before = [p.detach().clone() for p in own]
-            reference.step()
+            optimizer.step()
             for total, p, old in zip(summed, own, before, strict=True):
                 total -= (p.detach() - old) * p.grad
-        expected.append([p.detach() for p in own])
-        paths.append(summed)
-    optimizer = Adam(params, lr)
-    optimizer.at_once = at_once
-    for step in range(12):
-        optimizer.step([g[step] for g in grads], beside)
-    for place, (got, also) in enumerate(zip(params, beside, strict=True)):
-        wanted = torch.stack([row[place] for row in expected])
-        assert (got.double() - wanted).abs().max() < 2e-6
-        summed = torch.stack([row[place] for row in paths])
-        assert (also.paths[0].double() - summed).abs().max() < 1e-5
-        assert summed.abs().flatten(1).amax(1).min() > 1e-3
+        rows.append([*(p.detach() for p in own), *summed])
+    stacked = [torch.stack(tensors) for tensors in zip(*rows, strict=True)]
+    return stacked[: len(params)], stacked[len(params) :]
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "at once"])
+@pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
 @pytest.mark.parametrize("lr", RATES.values(), ids=RATES)
-def test_a_stack_is_its_replicas_each_with_its_own_optimiser(lr, at_once):
+def test_a_stack_is_its_replicas_each_with_its_own_optimiser(lr, held, at_once):
+    """Against autograd of the written-out penalty, PyTorch's optimiser and a loop, in float64."""
     params, grads = draws(1), draws(2, 12)
-    expected = apart(params, lr, grads)
+    beside = penalties(3) if held else [Beside()] * len(params)
+    expected, paths = apart(params, lr, grads, beside)
     optimizer = Adam(params, lr)
     optimizer.at_once = at_once
     for step in range(12):
-        optimizer.step([g[step] for g in grads])
+        optimizer.step([g[step] for g in grads], beside if held else None)
     for got, wanted, start in zip(params, expected, draws(1), strict=True):
         assert (got.double() - wanted).abs().max() < 2e-6  # parameters of size 1 in float32
         assert (wanted - start.double()).abs().flatten(1).amax(1).min() > 2e-3
+    for also, summed in zip(beside, paths, strict=True):
+        for path in also.paths:
+            assert (path.double() - summed).abs().max() < 1e-5
+            assert summed.abs().flatten(1).amax(1).min() > 1e-3
     assert optimizer.at_once == at_once  # the kernel was not given up
 
 
-def test_gradients_and_leashes_may_lie_in_memory_as_they_like():
+def test_gradients_and_penalties_may_lie_in_memory_as_they_like():
     params, grads = draws(1), draws(2)
     turned = [g.mT.contiguous().mT if g.dim() > 2 else g for g in grads]
     assert not all(g.is_contiguous() for g in turned)
@@ -160,16 +144,12 @@ def test_so_may_paths():
         assert (got - wanted).abs().max() < 1e-6
 
 
-def test_two_leashes_on_one_weight_both_pull():
+def test_two_penalties_on_one_weight_both_pull():
     params, grads = draws(1), draws(2)
-    (_, one), (_, other) = leashed(3, path=False), leashed(4, path=False)
-    both = [Beside([*a.pulls, *b.pulls]) for a, b in zip(one, other, strict=True)]
-    expected = draws(1)
-    whole = []
-    for p, g, *leashes in zip(expected, grads, one, other, strict=True):
-        pulls = [leash.pulls[0] for leash in leashes]
-        whole.append(g + sum(pull.strength * pull.precision * (p - pull.anchor) for pull in pulls))
-    Adam(expected, RATES["in turns"]).step(whole)
+    both = [
+        Beside([*a.pulls, *b.pulls]) for a, b in zip(penalties(3, path=False), penalties(4, path=False), strict=True)
+    ]
+    expected, _ = apart(params, RATES["in turns"], [g.unsqueeze(0) for g in grads], both)
     optimizer = Adam(params, RATES["in turns"])
     optimizer.at_once = True
     optimizer.step(grads, both)
@@ -196,7 +176,7 @@ def test_without_triton_the_optimiser_goes_on_in_its_slower_form(monkeypatch):
 
 def test_the_whole_gradient_is_given_to_those_who_ask():
     params, grads = draws(1), draws(2)
-    _, beside = leashed(3, path=False)
+    beside = penalties(3, path=False)
     expected = [pulled(p.double(), g.double(), b.pulls) for p, g, b in zip(params, grads, beside, strict=True)]
     optimizer = Adam(params, RATES["one rate"])
     optimizer.at_once = True
@@ -209,7 +189,7 @@ def test_the_whole_gradient_is_given_to_those_who_ask():
 def test_neighbours_that_are_pulled_or_summed_otherwise_move_by_themselves(held, summed):
     """The kernel moves two tensors at a launch, if they are alike: which they need not be."""
     found = {}
-    _, full = leashed(3)
+    full = penalties(3)
     for at_once in (False, True):
         params, grads = draws(1), draws(2, 3)
         beside = [

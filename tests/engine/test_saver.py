@@ -117,7 +117,7 @@ def test_states_are_written_one_after_the_other(checkpoint, device):
     device.writes.clear()
     with Saver(checkpoint, GPU) as saver:
         saver.save(state(1))
-        saver.quiet()
+        saver.wait_for_device()
         second = begun(lambda: saver.save(state(2)))
         assert second.is_alive()  # there is room for one copy
         assert device.calls == ["synchronize", "fetch"]
@@ -151,7 +151,7 @@ def test_what_cannot_be_fetched_is_an_error_too(checkpoint, monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "stream", lost)
     with pytest.raises(RuntimeError, match="the device is lost"):
-        saved(checkpoint, 1, then=Saver.quiet)  # which says nothing of it
+        saved(checkpoint, 1, then=Saver.wait_for_device)  # which says nothing of it
 
 
 @pytest.mark.parametrize("broken", [set(), {1}], ids=["written", "not written"])
@@ -168,20 +168,20 @@ def test_whatever_ends_training_a_state_on_its_way_is_written_and_the_reason_tol
     assert checkpoint.written == ([] if broken else [1])
 
 
-def test_quiet_waits_until_nothing_is_fetched(checkpoint, device):
+def test_a_capture_waits_until_nothing_is_fetched(checkpoint, device):
     device.fetches.clear()
     device.writes.clear()
     with Saver(checkpoint, GPU) as saver:
-        saver.quiet()  # nothing has been saved yet
+        saver.wait_for_device()  # nothing has been saved yet
         saver.save(state(1))
-        waiting = begun(saver.quiet)
+        waiting = begun(saver.wait_for_device)
         assert waiting.is_alive()
         device.fetches.set()
         waiting.join(LONG)
         assert not waiting.is_alive()
         assert checkpoint.written == []  # what is being written does not disturb the device
         device.writes.set()
-    saver.quiet()
+    saver.wait_for_device()
 
 
 def test_without_room_for_a_copy_a_state_is_written_at_once(checkpoint, device, monkeypatch):
@@ -204,7 +204,7 @@ def test_without_room_for_a_copy_a_state_is_written_at_once(checkpoint, device, 
 def test_without_a_checkpoint_nothing_is_copied(device):
     with Saver(None, GPU) as saver:
         saver.save(state(1))
-        saver.quiet()
+        saver.wait_for_device()
     assert device.calls == []
 
 

@@ -1,103 +1,178 @@
 """Small data and short cohorts, and what can be seen of a cohort from outside while it trains."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves, tree_map, tree_structure
 
 from threefold.data import Dataset
-from threefold.engine import Checkpoint, Outcome, Training, train
-from threefold.engine.material import Material
-from threefold.methods import Method, Offline, Part, hyper
+from threefold.engine import Checkpoint, Measured, Replicas, Training, train
+from threefold.engine.sampling import Sampler
+from threefold.engine.sharing import Stacks
+from threefold.engine.step import TrainingStep
+from threefold.methods import Method, Part, hyper, parse
 from threefold.protocols import Permuted, Split
-from threefold.scenarios import find
+from threefold.scenarios import Scenario, find
 
 engine = import_module("threefold.engine.train")  # the package's attribute of that name is the function
+SCENARIOS = ["task", "domain", "class"]
 
-METHODS = {"none": Method(), "offline": Method(Offline())}
 
-
-def tiny_data(classes=6, side=4, seed=0):
-    """Noisy pictures of a pattern for each class, in no order; every class has another number of samples."""
-    rng = np.random.default_rng(seed)
-    patterns = rng.random((classes, side, side))
+def tiny_data(classes=6, base=24, more=5, dtype=torch.float32):
+    """Noisy 4×4 pictures of a pattern for each class, in no order; classes differ in the number of samples."""
+    rng = np.random.default_rng(0)
+    patterns = rng.random((classes, 4, 4))
 
     def part(base, more):
-        y = rng.permutation(np.repeat(np.arange(classes), base + more * np.arange(classes)))
-        x = np.clip(patterns[y] + rng.normal(0, 0.25, (len(y), side, side)), 0, 1)
-        return x.astype(np.float32), y
+        y = rng.permutation(np.repeat(np.arange(classes), base + more * (np.arange(classes) % 6)))
+        return np.clip(patterns[y] + rng.normal(0, 0.25, (len(y), 4, 4)), 0, 1), y
 
-    return Dataset.from_arrays(*part(24, 5), *part(5, 2), name="tiny")
+    data = Dataset.from_arrays(*part(base, more), *part(5, 2), name="tiny")
+    return replace(data, train_x=data.train_x.to(dtype), test_x=data.test_x.to(dtype))
 
 
-DATA = tiny_data()
-PROTOCOLS = {"split": Split(DATA, 3), "permuted": Permuted(tiny_data(classes=4), 3)}
+PROTOCOLS = {"split": Split(tiny_data(), 3), "permuted": Permuted(tiny_data(classes=4), 3)}
+# for comparisons in every bit: 16 classes in every task, so that with 16 hidden units all widths are multiples of 16
+EVEN = {"split": Split(tiny_data(48, 6, 2), 3), "permuted": Permuted(tiny_data(16, 6, 2), 3)}
 
 
 class Burden(Part):
-    """A penalty, so from the second task on; strong enough it is infinite."""
+    """A penalty from the second task on; strong enough it is infinite."""
 
     name = "burden"
     strength: float = hyper("weight", 0.0)
 
-    def penalty(self, params, memory):
-        return self.strength * sum((p**2).sum() for p in params.values()) * 1e30
+    def penalty(self, learner):
+        later = torch.where(learner.now.seen > 1, 1e30, 0.0)
+        return self.strength * later * sum((p**2).sum() for p in learner.params.values())
+
+
+class Killed(Exception):
+    pass
+
+
+def killed_in(task, step=None):
+    """A report that stops training in this task."""
+
+    def report(progress):
+        if progress.task == task and (step is None or progress.step == step):
+            raise Killed
+
+    return report
+
+
+def scenario_of(name):
+    """A scenario by its name; "hidden": Task-IL with the task used in the hidden layers only (Table B.1)."""
+    if isinstance(name, Scenario):
+        return name
+    return find("task").using_task_in("hidden") if name == "hidden" else find(name)
+
+
+def method_of(method):
+    return parse(method) if isinstance(method, str) else method if isinstance(method, Method) else Method(method)
+
+
+def replicas(scenario, methods, seeds, lr=1e-2):
+    """One stack; `methods` is one for all or a list of one for each, `lr` alike."""
+    each = methods if isinstance(methods, list) else [methods] * len(seeds)
+    rates = lr if isinstance(lr, list) else [lr] * len(seeds)
+    return Replicas(scenario_of(scenario), [method_of(m) for m in each], list(seeds), rates)
+
+
+def cohort(
+    protocol, scenario, seeds, *, method="none", lr=1e-2, iters=8, batch=16, hidden=8, checkpoint=None, **also
+) -> Measured:
+    """Train one stack."""
+    if checkpoint and not isinstance(checkpoint, Checkpoint):
+        checkpoint = Checkpoint(checkpoint)
+    asked, training = replicas(scenario, method, seeds, lr), Training(iters=iters, batch=batch, hidden=hidden)
+    (measured,) = train(PROTOCOLS.get(protocol, protocol), [asked], training, checkpoint, **also)
+    return measured
 
 
 @dataclass
 class Seen:
     """A cohort and what was seen of it."""
 
-    outcome: Outcome | None = None
+    measured: Measured | None = None
     orders: list = field(default_factory=list)  # for each replica, the classes of each task
-    weights: list = field(default_factory=list)  # before training and after every task, replicas first
-    batches: list = field(default_factory=list)  # for each step its indices and tasks, replicas × samples
+    batches: list = field(default_factory=list)  # (task in training, indices, tasks) of all that reached steps
+    losses: list = field(default_factory=list)  # of each step, for every replica
+    states: list = field(default_factory=list)  # all weights and memories before training and after every task
+
+    @property
+    def weights(self):
+        """The classifiers before training and after every task."""
+        return [params["classifier"] for params, _ in self.states]
 
     def of_task(self, task):
-        """The steps of one task: indices and tasks, replicas × steps × samples."""
-        steps = len(self.batches) // (len(self.weights) - 1)
-        indices, tasks = zip(*self.batches[task * steps : (task + 1) * steps], strict=True)
+        """The batches of one task: indices and tasks, replicas × steps × samples."""
+        indices, tasks = zip(*((i, t) for current, i, t in self.batches if current == task), strict=True)
         return torch.stack(indices, 1), torch.stack(tasks, 1)
 
 
-def cohort(protocol, scenario, seeds, *, method="none", lr=1e-2, iters=8, batch=16, hidden=8, checkpoint=None, **also):
-    """Train these seeds; `lr` is one number or one for each."""
-    return train(
-        PROTOCOLS.get(protocol, protocol),
-        find(scenario) if isinstance(scenario, str) else scenario,
-        [METHODS.get(method, method)] * len(seeds),
-        seeds,
-        lr if isinstance(lr, list) else [lr] * len(seeds),
-        Training(iters=iters, batch=batch, hidden=hidden),
-        Checkpoint(checkpoint) if checkpoint else None,
-        **also,
-    )
-
-
-def watched(*args, **kwargs):
-    """`cohort`, with everything that reaches its steps and all its weights written down."""
+def watched(*args, prepare=lambda stack: None, **kwargs):
+    """`cohort`, written down. `prepare` is called with the stack when a task begins."""
     seen = Seen()
-    gather, measure = Material.train, engine.accuracies
+    batch_of, take, begin_task, measure = Sampler._batch, TrainingStep.take, Stacks.begin_task, engine.accuracies
 
-    def train_batch(self, indices, task):
-        seen.batches.append((indices.clone(), task.expand_as(indices).clone()))
-        return gather(self, indices, task)
+    def watched_batch(self, samples, step):
+        found = batch_of(self, samples, step)
+        seen.batches.append((self.task, found.indices.clone(), found.task.clone()))
+        return found
 
-    def accuracies(stack, tasks_seen):
-        seen.orders = [[task.classes for task in tasks] for tasks in stack.material.sequences]
-        seen.weights.append({name: p.clone() for name, p in stack.params["classifier"].items()})
+    def watched_take(self, batch, drawn):
+        take(self, batch, drawn)
+        seen.losses.append(self.stack.loss.clone())
+
+    def watched_begin(self, task):
+        begin_task(self, task)
+        for stack in self.trained:
+            prepare(stack)
+
+    def watched_measure(stack, tasks_seen):
+        seen.orders = [[task.classes for task in tasks] for tasks in stack.data.sequences]
+        seen.states.append(copied((stack.params, stack.memory)))
         return measure(stack, tasks_seen)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Material, "train", train_batch)
-        patch.setattr(engine, "accuracies", accuracies)
-        seen.outcome = cohort(*args, **kwargs)
+        patch.setattr(Sampler, "_batch", watched_batch)
+        patch.setattr(TrainingStep, "take", watched_take)
+        patch.setattr(Stacks, "begin_task", watched_begin)
+        patch.setattr(engine, "accuracies", watched_measure)
+        seen.measured = cohort(*args, **kwargs)
     return seen
 
 
+def copied(tree):
+    return tree_map(lambda leaf: leaf.clone(), tree)
+
+
+def of(tree, replica):
+    """One network's share of what is stacked."""
+    return tree_map(lambda leaf: leaf[replica], tree)
+
+
 def furthest(one, other):
-    """The largest difference between two sets of weights."""
-    assert one.keys() == other.keys()
-    return max(float((one[name].double() - other[name].double()).abs().max()) for name in one)
+    """The largest difference between two trees of tensors."""
+    assert tree_structure(one) == tree_structure(other)
+    pairs = list(zip(tree_leaves(one), tree_leaves(other), strict=True))
+    assert all(a.shape == b.shape and a.isfinite().all() and b.isfinite().all() for a, b in pairs)
+    return max(float((a.double() - b.double()).abs().max()) for a, b in pairs)
+
+
+def same_bits(one, other):
+    """Are two trees of tensors equal, where numbers that are none count as equal?"""
+    assert tree_structure(one) == tree_structure(other)
+    pairs = zip(tree_leaves(one), tree_leaves(other), strict=True)
+    return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
+
+
+def same_measured(one, other):
+    """Did two cohorts come to the same, in every bit?"""
+    assert one.diverged_at == other.diverged_at
+    assert [sorted(kept) for kept in one.kept] == [sorted(kept) for kept in other.kept]
+    return same_bits((one.initial, one.matrix, one.kept), (other.initial, other.matrix, other.kept))

@@ -43,7 +43,7 @@ class Heard(Watcher):
 
 
 def same(some: list[Result], others: list[Result]) -> None:
-    """Results of the same runs, trained in other company."""
+    """Results of the same runs, trained in other stacks."""
     assert len(some) == len(others)
     for one, other in zip(some, others, strict=True):
         assert [record.key for record in one.records] == [record.key for record in other.records]

@@ -29,12 +29,12 @@ class Base(Part):
     name = "mine"
     strength: float = hyper("weight", 1.0)
 
-    def penalty(self, params, memory):
-        return scaled(FACTOR) * self.strength * sum((p**2).sum() for p in params.values())
+    def penalty(self, learner):
+        return scaled(FACTOR) * self.strength * sum((p**2).sum() for p in learner.params.values())
 
 class Mine(Base):
-    def kept(self, stack, memory):
-        return super().kept(stack, memory)
+    def keep(self, stack, memory):
+        return super().keep(stack, memory)
 """
 
 
@@ -141,7 +141,7 @@ def test_a_helper_module_counts_and_an_installed_library_does_not(tmp_path, monk
     from threefold import Part
     class Mine(Part):
         name = "mine"
-        def penalty(self, params, memory):
+        def penalty(self, learner):
             return my_helpers.weight(numpy.float64(1))
     """
     sums = []

@@ -1,8 +1,6 @@
 """Cells that have something in common are one cohort of several stacks: which, and how they are cut."""
 
 from collections import Counter
-from collections.abc import Sequence
-from importlib import import_module
 
 import pytest
 from cohort_lab import (
@@ -19,7 +17,7 @@ from joint_lab import GENERATIVE, PLENTY, SPLIT, STORED, planned, runs
 
 from threefold import Permuted
 from threefold.experiments import Cell, Run
-from threefold.experiments.cohort import Cohort, as_begun, capacity, plan
+from threefold.experiments.cohort import Cohort, capacity, left_of, plan
 
 # which cells are joined
 
@@ -36,19 +34,12 @@ def joined(name: str) -> Counter[frozenset[tuple[str, ...]]]:
     wanted = [Run(cell, seed) for cell in found.cells for seed in found.seeds]
     cohorts = planned(wanted)
     assert sorted(run.key for cohort in cohorts for run in cohort.runs) == sorted(run.key for run in wanted)
-    assert all(len(crew) % len(found.seeds) == 0 for cohort in cohorts for crew in cohort.crews)
-    return Counter(frozenset(map(label, cohort.runs)) for cohort in cohorts if len(cohort.crews) > 1)
+    assert all(len(stack) % len(found.seeds) == 0 for cohort in cohorts for stack in cohort.stacks)
+    return Counter(frozenset(map(label, cohort.runs)) for cohort in cohorts if len(cohort.stacks) > 1)
 
 
 def one_generator(protocol: str, *where: str) -> frozenset[tuple[str, ...]]:
     return frozenset((protocol, place, method) for place in where for method in ("dgr", "dgr-distill"))
-
-
-MASKED = ("none", "offline", "ewc", "online-ewc", "si", "lwf")  # their scenarios differ in masks at most
-
-
-def one_stack(protocol: str, *method: str) -> frozenset[tuple[str, ...]]:
-    return frozenset((protocol, place, *method) for place in ("output", "class"))
 
 
 @pytest.mark.parametrize(("name", "protocol"), [("table4", "split"), ("table5", "permuted")])
@@ -56,16 +47,7 @@ def test_the_generative_cells_of_a_table_are_one_cohort(
     name: str, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_mnist(monkeypatch)
-    wanted = [one_generator(protocol, "output", "domain", "class")]
-    wanted += [one_stack(protocol, method) for method in MASKED]
-    assert joined(name) == Counter(wanted)
-
-
-@pytest.mark.parametrize("name", ["table4", "table5"])
-def test_large_networks_in_several_scenarios_are_not_one_stack(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_mnist(monkeypatch)
-    monkeypatch.setattr(import_module("threefold.experiments.cohort"), "SMALL", 1000)
-    assert len(joined(name)) == 1  # DGR's cells have one generator all the same
+    assert joined(name) == Counter([one_generator(protocol, "output", "domain", "class")])
 
 
 def test_gated_or_not_in_table_b1(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,9 +62,7 @@ def test_stored_data_of_figure_c1_by_what_they_are_trained_as(monkeypatch: pytes
     for protocol in ("split", "permuted"):
         for place in ("output", "domain", "class"):
             wanted.append(frozenset((protocol, place, "er", use) for use in ("training", "both")))
-        wanted.append(frozenset([(protocol, "domain", "none"), (protocol, "domain", "er", "execution")]))
-        wanted.append(one_stack(protocol, "none") | one_stack(protocol, "er", "execution"))
-        wanted += [one_stack(protocol, method) for method in MASKED[1:]]
+            wanted.append(frozenset([(protocol, place, "none"), (protocol, place, "er", "execution")]))
     assert joined("figureC1") == Counter(wanted)
 
 
@@ -106,7 +86,7 @@ PERMUTED = Permuted(SPLIT.data, 2)
 )
 def test_what_would_be_trained_otherwise_is_not_joined(other: Cell) -> None:
     cohorts = planned(runs([*GENERATIVE, other]))
-    assert sorted(len(cohort.crews) for cohort in cohorts) == [1, 6]
+    assert sorted(len(cohort.stacks) for cohort in cohorts) == [1, 6]
 
 
 def test_other_seeds_are_not_joined() -> None:
@@ -117,9 +97,9 @@ def test_other_seeds_are_not_joined() -> None:
 
 def test_a_grid_that_trains_several_generators_for_a_seed_is_not_joined() -> None:
     several = [cell(SPLIT, f"dgr-distill:temperature={t}", iters=3) for t in (1, 2)]
-    assert sorted(len(cohort.crews) for cohort in planned(runs([*GENERATIVE[:2], *several]))) == [1, 2]
+    assert sorted(len(cohort.stacks) for cohort in planned(runs([*GENERATIVE[:2], *several]))) == [1, 2]
     budgets = [cell(SPLIT, f"dgr+er:budget={budget},use=execution", iters=3) for budget in (4, 8)]
-    assert [len(cohort.crews) for cohort in planned(runs([*GENERATIVE[:2], *budgets]))] == [3], (
+    assert [len(cohort.stacks) for cohort in planned(runs([*GENERATIVE[:2], *budgets]))] == [3], (
         "those are trained as dgr"
     )
 
@@ -131,12 +111,12 @@ def test_memory_leaves_stacks_whole_as_long_as_it_can(monkeypatch: pytest.Monkey
     wanted = runs(GENERATIVE)
     most = max(GENERATIVE, key=lambda cell: cell.numbers)
     memory_for(monkeypatch, most, 18.5)
-    assert [len(cohort.crews) for cohort in plan(wanted)] == [6]
+    assert [len(cohort.stacks) for cohort in plan(wanted)] == [6]
     memory_for(monkeypatch, most, 9.5)
     for cohort in (cohorts := plan(wanted)):
-        assert all(len(crew) == 3 for crew in cohort.crews)
-        assert sum(len(crew) / capacity(crew[0].cell) for crew in cohort.crews) < 1 + 1e-9
-    assert sorted(len(cohort.crews) for cohort in cohorts) == [3, 3]
+        assert all(len(stack) == 3 for stack in cohort.stacks)
+        assert sum(len(stack) / capacity(stack[0].cell) for stack in cohort.stacks) < 1 + 1e-9
+    assert sorted(len(cohort.stacks) for cohort in cohorts) == [3, 3]
     memory_for(monkeypatch, most, 0.1)
     assert [len(cohort.runs) for cohort in plan(wanted)] == [1] * 18
 
@@ -144,12 +124,12 @@ def test_memory_leaves_stacks_whole_as_long_as_it_can(monkeypatch: pytest.Monkey
 def test_halves_are_cut_between_stacks_first() -> None:
     (whole,) = planned(runs(GENERATIVE))
     first, second = whole.halves()
-    assert [crew[0].cell for crew in first.crews] == GENERATIVE[:3]
-    assert [crew[0].cell for crew in second.crews] == GENERATIVE[3:]
+    assert [stack[0].cell for stack in first.stacks] == GENERATIVE[:3]
+    assert [stack[0].cell for stack in second.stacks] == GENERATIVE[3:]
     assert [len(half.runs) for half in first.halves()] == [3, 6]
     assert [half.seeds for half in first.halves()[0].halves()] == [[1], [2, 3]]
     (grid,) = planned(runs(STORED))
-    assert [len(crew) for crew in grid.crews] == [6, 6]
+    assert [len(stack) for stack in grid.stacks] == [6, 6]
     assert [{label(run)[-1] for run in half.runs} for half in grid.halves()] == [{"training"}, {"both"}]
 
 
@@ -157,22 +137,13 @@ def test_what_a_half_began_is_found() -> None:
     (whole,) = planned(runs(GENERATIVE))
     first, second = whole.halves()
     last = second.halves()[1].halves()[1]
-
-    def cut_as(*begun: Cohort, done: Sequence[Run] = ()) -> set[Cohort]:
-        return set(as_begun(whole.runs, begun, {run.key for run in done}, lambda device: PLENTY))
-
-    assert cut_as() == cut_as(whole) == {whole}
-    assert cut_as(second) == {first, second}
-    assert cut_as(last) == {last, whole.without(last.keys)}
-    assert cut_as(second, done=first.runs) == {second}
-    assert cut_as(last, done=first.runs) == {last, second.without(last.keys)}
-    assert cut_as(done=whole.runs[:3]) == {Cohort(whole.runs[3:])}
-
-
-def pieces_of(cohort: Cohort) -> list[Cohort]:
-    """Itself, its halves, their halves, and so on: all that memory may cut it into."""
-    halves = cohort.halves() if len(cohort.runs) > 1 else []
-    return [cohort, *(piece for half in halves for piece in pieces_of(half))]
+    assert left_of(whole, set(), {whole.name}) == [whole]
+    assert left_of(whole, set(), {second.name}) == [first, second]
+    assert left_of(whole, set(), {last.name}) == [first, second.halves()[0], *second.halves()[1].halves()]
+    done = {run.key for run in first.runs}
+    assert left_of(whole, done, {second.name}) == [second]
+    assert left_of(whole, done, {last.name}) == [second.halves()[0], *second.halves()[1].halves()]
+    assert left_of(whole, {run.key for run in whole.runs[:3]}, set()) == [Cohort(whole.runs[3:])]
 
 
 MIXED = [
@@ -212,11 +183,11 @@ def test_every_run_is_in_one_cohort_whatever_the_mixture(wanted: list[Run], netw
     for cohort in cohorts:
         assert {run.cell.protocol for run in cohort.runs} == {cohort.cell.protocol}
         assert {run.cell.training for run in cohort.runs} == {cohort.cell.training}
-        assert tuple(run for crew in cohort.crews for run in crew) == cohort.runs, "a stack is in one piece"
-        assert len({run.cell.scenario for run in cohort.crews[0]}) == 1
-        size = sum(len(crew) / capacity(crew[0].cell, memory) for crew in cohort.crews)
-        assert len(cohort.crews) == 1 or size < 1 + 1e-9
-        pieces = pieces_of(cohort)
+        assert tuple(run for stack in cohort.stacks for run in stack) == cohort.runs, "a stack is in one piece"
+        assert len({run.cell.scenario for run in cohort.stacks[0]}) == 1
+        size = sum(len(stack) / capacity(stack[0].cell, memory) for stack in cohort.stacks)
+        assert len(cohort.stacks) == 1 or size < 1 + 1e-9
+        pieces = list(cohort.pieces())
         assert Counter(piece.runs[0] for piece in pieces if len(piece.runs) == 1) == Counter(cohort.runs)
         assert all(set(piece.runs) <= set(cohort.runs) for piece in pieces)
         assert len({piece.name for piece in pieces}) == len(pieces) == 2 * len(cohort.runs) - 1

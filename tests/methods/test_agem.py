@@ -7,22 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from method_lab import (
-    SCENARIOS,
-    Lab,
-    competing,
-    cross_entropy,
-    furthest,
-    gradient,
-    logits,
-    of,
-    outputs_of,
-    setting_of,
-    stored_in,
-)
+from plain_network import competing, cross_entropy, gradient, logits
+from tiny_cohorts import furthest, of
+from tiny_stack import SCENARIOS, TinyStack, outputs_of, stored_in
 
 from threefold.methods import AGEM
-from threefold.methods.part import Batch, Learner, Now
+from threefold.methods.learner import Batch, Learner, Now
 from threefold.nets import MLP, initial_params
 
 
@@ -36,32 +26,27 @@ def projected(g, r):
     return g if along >= 0 else g - along / float(np.dot(r, r)) * r
 
 
-def adjusted(grads, learner, stored):
-    """A-GEM's work, by whatever name it draws stored samples."""
-    part, nothing = AGEM(budget=10), {"stored": torch.zeros(6, 1).long(), "count": torch.ones(6).long()}
-    (name,) = part.draws(setting_of("class"), 0, 1, nothing, 1)
-    return part.adjust(grads, learner, {name: stored})
-
-
 class Small:
     """One network in its second task, with a stored batch of the first."""
 
     def __init__(self):
-        net = MLP(4, 3, 6)
-        self.params = initial_params(net, torch.Generator().manual_seed(0))
-        outputs = outputs_of("split", "class")
-        now = Now.at(1, outputs.table(2), outputs.table(1))
-        part = AGEM(budget=10)
-        self.learner = Learner({"classifier": net}, outputs, [part], {"classifier": self.params}, {"a-gem": {}}, now)
+        self.net = MLP(4, 3, 6)
+        self.params = initial_params(self.net, torch.Generator().manual_seed(0))
         source = torch.Generator().manual_seed(1)
-        self.stored = Batch(torch.rand(5, 4, generator=source), torch.tensor([0, 1, 1, 0, 1]), torch.zeros(5).long())
+        x, y, zeros = torch.rand(5, 4, generator=source), torch.tensor([0, 1, 1, 0, 1]), torch.zeros(5).long()
+        self.stored = Batch(x, y, zeros, zeros)
         units = [[0, 1, 2, 3]] * 5
-        _, self.reference = gradient(
-            lambda p: cross_entropy(logits(p, self.stored.x), units, self.stored.y), self.params
-        )
+        _, self.reference = gradient(lambda p: cross_entropy(logits(p, x), units, y), self.params)
 
-    def adjusted(self, grads):
-        return adjusted(grads, self.learner, self.stored)
+    def adjusted(self, grads, params=None, y=None):
+        outputs, part = outputs_of("split", "class"), AGEM(budget=10)
+        now = Now.at(1, outputs.table(2), outputs.table(1))
+        stored = self.stored if y is None else self.stored._replace(y=y)
+        params = {"classifier": params or self.params}
+        learner = Learner(
+            {"classifier": self.net}, outputs, [part], params, {"a-gem": {}}, now, {"a-gem stored": stored}
+        )
+        return part.adjust(learner, grads)
 
     def grads(self, along, seed):
         """A random gradient plus so much of the reference."""
@@ -78,9 +63,9 @@ def small():
 @settings(max_examples=60, deadline=None)
 @given(st.floats(-50, 50), st.integers(0, 10_000))
 def test_the_projection_is_the_formula(along, seed):
-    lab = small()
-    grads = lab.grads(along, seed)
-    got, g, r = flat(lab.adjusted(grads)), flat(grads), flat(lab.reference)
+    tiny = small()
+    grads = tiny.grads(along, seed)
+    got, g, r = flat(tiny.adjusted(grads)), flat(grads), flat(tiny.reference)
     assert np.allclose(got, projected(g, r), rtol=0, atol=1e-12)
     assert got @ r >= -1e-12 * np.linalg.norm(g) * np.linalg.norm(r)
     if g @ r >= 0:
@@ -90,39 +75,34 @@ def test_the_projection_is_the_formula(along, seed):
 
 
 def test_both_cases_occur():
-    lab = small()
-    signs = {bool(flat(lab.grads(along, 0)) @ flat(lab.reference) >= 0) for along in (-5.0, 5.0)}
+    tiny = small()
+    signs = {bool(flat(tiny.grads(along, 0)) @ flat(tiny.reference) >= 0) for along in (-5.0, 5.0)}
     assert signs == {True, False}
 
 
 def test_a_gradient_straight_against_the_reference_becomes_nothing():
-    lab = small()
-    opposed = {name: -3 * r for name, r in lab.reference.items()}
-    assert np.abs(flat(lab.adjusted(opposed))).max() < 1e-14
+    tiny = small()
+    opposed = {name: -3 * r for name, r in tiny.reference.items()}
+    assert np.abs(flat(tiny.adjusted(opposed))).max() < 1e-14
 
 
 def test_a_reference_of_nothing_changes_nothing():
     """Stored data that are fitted perfectly have no gradient: nothing to divide by."""
-    lab = Small()
-    sure = {name: torch.zeros_like(p) for name, p in lab.params.items()}
+    tiny = Small()
+    sure = {name: torch.zeros_like(p) for name, p in tiny.params.items()}
     sure["output.shift.bias"] = torch.tensor([2000.0, 0, 0, 0, 0, 0])
-    learner = Learner(
-        lab.learner.nets, lab.learner.outputs, lab.learner.parts, {"classifier": sure}, {"a-gem": {}}, lab.learner.now
-    )
-    grads = lab.grads(0.0, 3)
-    stored = lab.stored._replace(y=torch.zeros(5).long())
-    got = adjusted(grads, learner, stored)
-    assert furthest(got, grads) == 0
+    grads = tiny.grads(0.0, 3)
+    assert furthest(tiny.adjusted(grads, sure, torch.zeros(5).long()), grads) == 0
 
 
-def plain_loss(lab, replica, batch):
+def plain_loss(tiny, replica, batch):
     """Cross entropy of one network, each sample with the units and gates of its own task."""
     tasks = batch.task[replica].tolist()
-    units = [competing(lab.scenario, task, lab.task + 1, lab.classes) for task in tasks]
+    units = [competing(tiny.scenario, task, tiny.task + 1, tiny.classes) for task in tasks]
 
     def loss(params):
         rows = zip(batch.x[replica], tasks, strict=True)
-        scores = torch.stack([logits(params, x, lab.gates(replica, task)) for x, task in rows])
+        scores = torch.stack([logits(params, x, tiny.gates(replica, task)) for x, task in rows])
         return cross_entropy(scores, units, batch.y[replica])
 
     return loss
@@ -132,24 +112,24 @@ def plain_loss(lab, replica, batch):
 def test_steps_follow_the_projected_gradient(scenario):
     """In training: g on the current batch, r on a stored one with its own tasks' units and gates."""
     method = "a-gem:budget=30" + ("+xdg:share=0.3" if scenario == "hidden" else "")
-    lab = Lab("split", scenario, method, lr=5e-2).reach(2)
+    tiny = TinyStack("split", scenario, method, lr=5e-2).reach(2)
     against = 0
-    for batch, drawn in list(lab.draws(5)):
-        _, grads = lab.gradients(batch, drawn)
+    for batch, drawn in list(tiny.draws(5)):
+        _, grads = tiny.gradients(batch, drawn)
         stored = stored_in(drawn)
         for replica in range(3):
-            params = of(lab.params["classifier"], replica)
-            (_, g), (_, r) = (gradient(plain_loss(lab, replica, b), params) for b in (batch, stored))
+            params = of(tiny.params["classifier"], replica)
+            (_, g), (_, r) = (gradient(plain_loss(tiny, replica, b), params) for b in (batch, stored))
             expected = projected(flat(g), flat(r))
             assert np.allclose(flat(of(grads["classifier"], replica)), expected, rtol=0, atol=1e-12)
             against += flat(g) @ flat(r) < 0
         with torch.no_grad():
-            lab.stack.step(batch, drawn)
+            tiny.step.take(batch, drawn)
     assert against > 0 or scenario in ("task", "hidden")
 
 
 def test_the_first_task_is_plain_training():
-    ours, plain = Lab("split", "class", "a-gem:budget=30"), Lab("split", "class", "none")
-    for lab in (ours, plain):
-        lab.train()
+    ours, plain = TinyStack("split", "class", "a-gem:budget=30"), TinyStack("split", "class", "none")
+    for tiny in (ours, plain):
+        tiny.train()
     assert furthest(ours.params, plain.params) == 0

@@ -6,7 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from method_lab import SCENARIOS, competing
+from plain_network import competing
+from tiny_stack import SCENARIOS
 
 from threefold.methods.losses import distillation as of_each_sample
 

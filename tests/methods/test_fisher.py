@@ -4,25 +4,13 @@ from itertools import pairwise
 
 import pytest
 import torch
-from method_lab import (
-    PROTOCOLS,
-    SEEDS,
-    Lab,
-    competing,
-    copied,
-    furthest,
-    gradient,
-    log_chance,
-    logits,
-    near,
-    of,
-    target,
-    tiny_data,
-)
+from plain_network import competing, gradient, log_chance, logits, target
+from tiny_cohorts import copied, furthest, of, tiny_data
+from tiny_stack import PROTOCOLS, SEEDS, TinyStack, near
 from torch import nn
 
-from threefold.engine import lockstep
-from threefold.engine.material import Material
+from threefold.engine import stack as engine_stack
+from threefold.engine.device_data import DeviceData
 from threefold.methods import Part
 from threefold.methods.fisher import fisher_diagonal
 from threefold.protocols import Split
@@ -32,19 +20,19 @@ LABELS = ["predicted", "true", "sampled", "expected"]
 
 
 @torch.no_grad()
-def found(lab, labels, samples=None):
-    return fisher_diagonal(lab.stack, lab.task, labels, samples)
+def found(tiny, labels, samples=None):
+    return fisher_diagonal(tiny.stack, tiny.task, labels, samples)
 
 
 def squares(params, loss):
     return {name: grad**2 for name, grad in gradient(loss, params)[1].items()}
 
 
-def of_one_sample(lab, replica, index, labels, uniform, gate_on):
+def of_one_sample(tiny, replica, index, labels, uniform, gate_on):
     """The squared gradient of log p(label), or its expectation over the labels."""
-    task, params = lab.task, of(lab.params["classifier"], replica)
-    x, gates = lab.inputs(replica, index, task), lab.gates(replica, task)
-    units = competing(lab.scenario, task, task + 1, lab.classes)
+    task, params = tiny.task, of(tiny.params["classifier"], replica)
+    x, gates = tiny.inputs(replica, index, task), tiny.gates(replica, task)
+    units = competing(tiny.scenario, task, task + 1, tiny.classes)
 
     def at(unit):
         return squares(params, lambda p: log_chance(logits(p, x, gates, gate_on), units)[unit])
@@ -56,7 +44,7 @@ def of_one_sample(lab, replica, index, labels, uniform, gate_on):
     if labels == "predicted":
         return at(max(units, key=chance.get))
     if labels == "true":
-        return at(target(lab.scenario, task, lab.label(replica, index, task), lab.classes))
+        return at(target(tiny.scenario, task, tiny.label(replica, index, task), tiny.classes))
     below = 0.0
     for unit in units[:-1]:
         below += chance[unit]
@@ -65,56 +53,56 @@ def of_one_sample(lab, replica, index, labels, uniform, gate_on):
     return at(units[-1])
 
 
-def by_loop(lab, replica, labels, indices=None, gate_on="activation"):
+def by_loop(tiny, replica, labels, indices=None, gate_on="activation"):
     """The average over a task's training data, one sample after the other."""
     if indices is None:
-        indices = lab.sequences[replica][lab.task].train
-    uniform = torch.rand(len(indices), generator=generator(lab.seeds[replica], "fisher labels", lab.task)).tolist()
-    each = [of_one_sample(lab, replica, i, labels, u, gate_on) for i, u in zip(indices.tolist(), uniform, strict=True)]
+        indices = tiny.sequences[replica][tiny.task].train
+    uniform = torch.rand(len(indices), generator=generator(tiny.seeds[replica], "fisher labels", tiny.task)).tolist()
+    each = [of_one_sample(tiny, replica, i, labels, u, gate_on) for i, u in zip(indices.tolist(), uniform, strict=True)]
     return {name: sum(one[name] for one in each) / len(each) for name in each[0]}
 
 
-def agrees(lab, labels, **also):
-    fisher = found(lab, labels)
-    for replica in range(len(lab.seeds)):
-        expected = by_loop(lab, replica, labels, **also)
+def agrees(tiny, labels, **also):
+    fisher = found(tiny, labels)
+    for replica in range(len(tiny.seeds)):
+        expected = by_loop(tiny, replica, labels, **also)
         assert near(of(fisher, replica), expected)
-        assert fisher.keys() == lab.params["classifier"].keys()
+        assert fisher.keys() == tiny.params["classifier"].keys()
         assert any((square > 0).any() for square in expected.values())
 
 
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("scenario", ["task", "domain", "class"])
 def test_it_is_the_average_of_squared_gradients(scenario, labels):
-    lab = Lab("few", scenario, "none").reach(1)
-    sizes = {len(tasks[1].train) for tasks in lab.sequences}
+    tiny = TinyStack("few", scenario, "none").reach(1)
+    sizes = {len(tasks[1].train) for tasks in tiny.sequences}
     assert len(sizes) == 3  # so that two replicas are padded, and padding must not count
-    agrees(lab, labels)
+    agrees(tiny, labels)
 
 
 @pytest.mark.parametrize("labels", LABELS)
 def test_it_is_so_on_permuted_pixels(labels):
-    lab = Lab("permuted", "class", "none", seeds=[5]).reach(1)
-    few = lab.sequences[0][1].train[:20]
-    lab.stack.own_samples = lambda label=None: [few]
-    fisher = of(found(lab, labels), 0)
-    assert near(fisher, by_loop(lab, 0, labels, few))
+    tiny = TinyStack("permuted", "class", "none", seeds=[5]).reach(1)
+    few = tiny.sequences[0][1].train[:20]
+    tiny.stack.own_samples = lambda label=None: [few]
+    fisher = of(found(tiny, labels), 0)
+    assert near(fisher, by_loop(tiny, 0, labels, few))
 
 
 @pytest.mark.parametrize("gate_on", ["activation", "input"])
 @pytest.mark.parametrize("scenario", ["task", "hidden"])
 def test_it_is_that_of_the_gated_network(scenario, gate_on):
-    lab = Lab("few", scenario, f"xdg:share=0.5,gate_on={gate_on}").reach(1)
-    agrees(lab, "predicted", gate_on=gate_on)
-    agrees(lab, "expected", gate_on=gate_on)
+    tiny = TinyStack("few", scenario, f"xdg:share=0.5,gate_on={gate_on}").reach(1)
+    agrees(tiny, "predicted", gate_on=gate_on)
+    agrees(tiny, "expected", gate_on=gate_on)
 
 
 @pytest.mark.parametrize("gate_on", ["activation", "input"])
 def test_weights_into_gated_units_do_not_matter(gate_on):
-    lab = Lab("few", "task", f"xdg:share=0.5,gate_on={gate_on}", hidden=16).reach(1)
-    fisher = found(lab, "predicted")
+    tiny = TinyStack("few", "task", f"xdg:share=0.5,gate_on={gate_on}", hidden=16).reach(1)
+    fisher = found(tiny, "predicted")
     for replica in range(3):
-        for depth, gates in enumerate(lab.gates(replica, 1)):
+        for depth, gates in enumerate(tiny.gates(replica, 1)):
             incoming = fisher[f"features.layers.{depth}.weighted.weight"][replica]
             assert (incoming[gates == 0] == 0).all()
             assert (incoming[gates == 1] > 0).any()
@@ -125,8 +113,8 @@ def test_weights_into_gated_units_do_not_matter(gate_on):
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("scenario", ["task", "class"])
 def test_inactive_units_have_none(scenario, labels):
-    lab = Lab("few", scenario, "none").reach(1)
-    fisher, active = found(lab, labels), competing(scenario, 1, 2, 2)
+    tiny = TinyStack("few", scenario, "none").reach(1)
+    fisher, active = found(tiny, labels), competing(scenario, 1, 2, 2)
     for name in ("output.weighted.weight", "output.shift.bias"):
         for unit in range(6):
             assert (fisher[name][:, unit] != 0).any() == (unit in active)
@@ -134,81 +122,81 @@ def test_inactive_units_have_none(scenario, labels):
 
 @pytest.mark.parametrize("labels", LABELS)
 def test_it_does_not_depend_on_how_the_data_are_cut_into_pieces(labels, monkeypatch):
-    lab = Lab("few", "class", "none").reach(1)
-    whole = found(lab, labels)
-    monkeypatch.setattr(lockstep, "PIECE", 7 * 3 * 16)
-    assert len(list(lab.stack.training_data())) > 3
-    assert near(found(lab, labels), whole)
+    tiny = TinyStack("few", "class", "none").reach(1)
+    whole = found(tiny, labels)
+    monkeypatch.setattr(engine_stack, "SAMPLES", 7)
+    assert len(list(tiny.stack.training_data())) > 3
+    assert near(found(tiny, labels), whole)
 
 
-def recorded(lab, monkeypatch, labels, samples):
+def recorded(tiny, monkeypatch, labels, samples):
     """The Fisher diagonal and, for each replica, the indices that it was made from."""
-    used = [[] for _ in lab.seeds]
-    data = lab.stack.training_data
+    used = [[] for _ in tiny.seeds]
+    data = tiny.stack.training_data
 
     def training_data(chosen=None):
-        for batch, weight, indices in data(chosen):
-            for replica in range(len(lab.seeds)):
-                used[replica] += indices[replica][weight[replica] > 0].tolist()
-            yield batch, weight, indices
+        for batch, weight in data(chosen):
+            for replica in range(len(tiny.seeds)):
+                used[replica] += batch.indices[replica][weight[replica] > 0].tolist()
+            yield batch, weight
 
     with monkeypatch.context() as patch:
-        patch.setattr(lab.stack, "training_data", training_data)
-        return found(lab, labels, samples), used
+        patch.setattr(tiny.stack, "training_data", training_data)
+        return found(tiny, labels, samples), used
 
 
 @pytest.mark.parametrize("labels", ["predicted", "sampled"])
 def test_fisher_samples_are_that_many_of_the_task(monkeypatch, labels):
-    lab = Lab("few", "class", "none").reach(1)
-    fisher, used = recorded(lab, monkeypatch, labels, 9)
+    tiny = TinyStack("few", "class", "none").reach(1)
+    fisher, used = recorded(tiny, monkeypatch, labels, 9)
     for replica, indices in enumerate(used):
-        own = set(lab.sequences[replica][1].train.tolist())
+        own = set(tiny.sequences[replica][1].train.tolist())
         assert len(indices) == len(set(indices)) == 9
         assert set(indices) < own
-        assert near(of(fisher, replica), by_loop(lab, replica, labels, torch.tensor(indices)))
-    _, again = recorded(Lab("few", "class", "none").reach(1), monkeypatch, labels, 9)
+        assert near(of(fisher, replica), by_loop(tiny, replica, labels, torch.tensor(indices)))
+    _, again = recorded(TinyStack("few", "class", "none").reach(1), monkeypatch, labels, 9)
     assert again == used
-    _, later = recorded(lab.reach(2), monkeypatch, labels, 9)
+    _, later = recorded(tiny.reach(2), monkeypatch, labels, 9)
     assert {len(set(indices)) for indices in later} == {9}
 
 
 def test_more_fisher_samples_than_a_task_has_are_all_of_them(monkeypatch):
-    lab = Lab("few", "class", "none").reach(1)
-    sizes = [len(tasks[1].train) for tasks in lab.sequences]
+    tiny = TinyStack("few", "class", "none").reach(1)
+    sizes = [len(tasks[1].train) for tasks in tiny.sequences]
     between = sorted(sizes)[1]  # one task is smaller, one larger
-    _, used = recorded(lab, monkeypatch, "predicted", between)
+    _, used = recorded(tiny, monkeypatch, "predicted", between)
     assert [len(set(indices)) for indices in used] == [min(size, between) for size in sizes]
-    everything, used = recorded(lab, monkeypatch, "predicted", 10_000)
+    everything, used = recorded(tiny, monkeypatch, "predicted", 10_000)
     assert [len(set(indices)) for indices in used] == sizes
-    assert near(everything, found(lab, "predicted"))
+    assert near(everything, found(tiny, "predicted"))
 
 
 @pytest.mark.parametrize("labels", LABELS)
 def test_the_hyperparameters_reach_it(labels):
     """EWC's first precision is the Fisher diagonal with these labels and this many samples."""
-    lab = Lab("few", "class", f"ewc:strength=1,labels={labels},fisher_samples=11")
-    lab.train()
-    fisher = found(lab, labels, 11)
-    lab.finish()
-    assert near(lab.memory("ewc")["precision"], fisher)
-    assert not near(lab.memory("ewc")["precision"], found(lab, labels, None), 1e-3)
+    tiny = TinyStack("few", "class", f"ewc:strength=1,labels={labels},fisher_samples=11")
+    tiny.train()
+    fisher = found(tiny, labels, 11)
+    tiny.finish()
+    assert near(tiny.memory("ewc")["precision"], fisher)
+    assert not near(tiny.memory("ewc")["precision"], found(tiny, labels, None), 1e-3)
 
 
 def test_all_of_the_data_and_the_predicted_labels_are_the_default():
-    lab = Lab("few", "class", "ewc:strength=1")
-    lab.train()
-    fisher = found(lab, "predicted", None)
-    lab.finish()
-    assert near(lab.memory("ewc")["precision"], fisher)
+    tiny = TinyStack("few", "class", "ewc:strength=1")
+    tiny.train()
+    fisher = found(tiny, "predicted", None)
+    tiny.finish()
+    assert near(tiny.memory("ewc")["precision"], fisher)
 
 
 def test_sampled_labels_are_drawn_from_the_model():
     """Sixty-four networks with the same weights and data but labels of their own: on average, the expectation."""
     seeds = range(64)
-    lab = Lab(Split(tiny_data(classes=4, base=10), 1), "domain", "none", seeds=seeds)
-    for p in lab.params["classifier"].values():
+    tiny = TinyStack(Split(tiny_data(classes=4, base=10, dtype=torch.float64), 1), "domain", "none", seeds=seeds)
+    for p in tiny.params["classifier"].values():
         p.copy_(p[:1].expand_as(p) * 2)
-    sampled, expected = found(lab, "sampled"), found(lab, "expected")
+    sampled, expected = found(tiny, "sampled"), found(tiny, "expected")
     for name, every in sampled.items():
         exact = expected[name][0]
         assert near({name: expected[name]}, {name: exact.expand_as(every)})
@@ -221,23 +209,23 @@ def test_sampled_labels_are_drawn_from_the_model():
 
 @pytest.mark.parametrize("labels", LABELS)
 def test_it_leaves_the_networks_alone(labels):
-    lab = Lab("few", "class", "none").reach(1)
-    before = copied(lab.params)
-    found(lab, labels)
-    assert furthest(lab.params, before) == 0
+    tiny = TinyStack("few", "class", "none").reach(1)
+    before = copied(tiny.params)
+    found(tiny, labels)
+    assert furthest(tiny.params, before) == 0
 
 
 def test_only_the_finished_task_is_asked_for(monkeypatch):
-    lab = Lab("few", "class", "ewc:strength=1").reach(2)
-    lab.train()
-    gather, asked = Material.train, []
-    monkeypatch.setattr(Material, "train", lambda self, i, t: asked.append((i, t)) or gather(self, i, t))
-    lab.finish()
+    tiny = TinyStack("few", "class", "ewc:strength=1").reach(2)
+    tiny.train()
+    gather, asked = DeviceData.train, []
+    monkeypatch.setattr(DeviceData, "train", lambda self, i, t: asked.append((i, t)) or gather(self, i, t))
+    tiny.finish()
     assert asked
     for indices, task in asked:
         assert (task == 2).all()
         for replica, row in enumerate(indices):
-            own = lab.sequences[replica][2].train.tolist()
+            own = tiny.sequences[replica][2].train.tolist()
             assert set(row.tolist()) <= {*own, 0}  # padding is sample 0 with no weight
 
 
@@ -279,7 +267,7 @@ OURS = {"features.first": "features.layers.0", "features.second": "features.laye
 
 @pytest.mark.parametrize("labels", LABELS)
 def test_layers_of_pytorch_have_the_fisher_information_of_ours(labels):
-    plain, ours = Lab("few", "class", Plain()), Lab("few", "class", "none")
+    plain, ours = TinyStack("few", "class", Plain()), TinyStack("few", "class", "none")
     for mine, its in OURS.items():
         for own, kind in (("weight", "weighted.weight"), ("bias", "shift.bias")):
             plain.params["classifier"][f"{mine}.{own}"].copy_(ours.params["classifier"][f"{its}.{kind}"])

@@ -3,16 +3,36 @@
 import numpy as np
 import pytest
 import torch
-from herding_lab import argmin_by_the_paper, distances
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from method_lab import PROTOCOLS, SCENARIOS, SEEDS, Lab, competing, copied, features, of, setting_of, target
+from plain_network import competing, features, target
+from tiny_cohorts import copied, of
+from tiny_stack import PROTOCOLS, SCENARIOS, SEEDS, TinyStack, setting_of
 
-from threefold.engine import lockstep
+from threefold.engine import stack as engine_stack
 from threefold.methods import AGEM, ER, ICaRL, Method
 from threefold.methods.herding import herd
 
 # the algorithm
+
+
+def distances(found, chosen):
+    """‖μ − (ψ(x) + Σ_{j<n} ψ(p_j)) / n‖ for every sample that is not yet chosen, one distance at a time."""
+    n, mean = len(chosen) + 1, found.mean(0)
+    return {
+        place: np.linalg.norm(mean - (found[place] + sum(found[p] for p in chosen)) / n)
+        for place in range(len(found))
+        if place not in chosen
+    }
+
+
+def argmin_by_the_paper(found, count):
+    """p_n, for n = 1, …, m."""
+    chosen = []
+    for _ in range(count):
+        left = distances(found, chosen)
+        chosen.append(min(left, key=left.get))
+    return chosen
 
 
 @settings(max_examples=40, deadline=None)
@@ -82,22 +102,16 @@ METHODS = {
 }
 
 
-def held(lab, replica):
-    """For each class in the memory its stored indices, in order."""
-    memory = of(lab.stack.memory[lab.stack.parts[0].name], replica)
-    return [row[:count].tolist() for row, count in zip(memory["stored"], memory["count"].tolist(), strict=True)]
-
-
-def class_samples(lab, replica, task, label):
+def class_samples(tiny, replica, task, label):
     """The training samples of one class of one task, in the order of the data."""
-    wanted = lab.sequences[replica][task].classes[label]
-    return [i for i in range(len(lab.protocol.data.train_y)) if int(lab.protocol.data.train_y[i]) == wanted]
+    wanted = tiny.sequences[replica][task].classes[label]
+    return [i for i in range(len(tiny.protocol.data.train_y)) if int(tiny.protocol.data.train_y[i]) == wanted]
 
 
-def seen_features(lab, replica, indices, task, unit_length, params=None):
-    params = of(lab.params["classifier"] if params is None else params, replica)
-    x = torch.stack([lab.inputs(replica, i, task) for i in indices])
-    found = features(params, x, lab.gates(replica, task)).numpy()
+def seen_features(tiny, replica, indices, task, unit_length, params=None):
+    params = of(tiny.params["classifier"] if params is None else params, replica)
+    x = torch.stack([tiny.inputs(replica, i, task) for i in indices])
+    found = features(params, x, tiny.gates(replica, task)).numpy()
     return found / np.linalg.norm(found, axis=1, keepdims=True) if unit_length else found
 
 
@@ -105,82 +119,82 @@ def seen_features(lab, replica, indices, task, unit_length, params=None):
 def test_every_class_is_herded_once_and_then_only_shortened(method):
     """Budgets differ within the cohort; classes differ in size between its replicas."""
     budgets = [20, 7, 61]
-    lab = Lab("few", "class", [method.format(b) for b in budgets])
+    tiny = TinyStack("few", "class", [method.format(b) for b in budgets])
     before = [[], [], []]
     for task in range(3):
-        lab.train()
-        lab.finish()
+        tiny.train()
+        tiny.finish()
         for replica, budget in enumerate(budgets):
             share = budget // (2 * (task + 1))  # m = ⌊B / classes so far⌋
-            classes = held(lab, replica)
+            classes = tiny.held(replica)
             assert len(classes) == 2 * (task + 1)
             for place, indices in enumerate(classes[: 2 * task]):
                 assert indices == before[replica][place][:share]
             for label in range(2):
-                own = class_samples(lab, replica, task, label)
-                found = seen_features(lab, replica, own, task, "unit_length=false" not in method)
+                own = class_samples(tiny, replica, task, label)
+                found = seen_features(tiny, replica, own, task, "unit_length=false" not in method)
                 herded = [own[place] for place in argmin_by_the_paper(found, min(share, len(own)))]
                 assert classes[2 * task + label] == herded
                 assert len(herded) == min(share, len(own))
             assert sum(map(len, classes)) <= budget
             before[replica] = classes
         if task < 2:
-            lab.stack.reach(task + 1)
+            tiny.begin(task + 1)
 
 
 def test_on_permuted_pixels_and_with_gates_features_are_those_of_the_classs_task():
-    lab = Lab("permuted", "task", "er:budget=60,use=both+xdg:share=0.4", seeds=[4, 9]).reach(1)
-    lab.train()
-    lab.finish()
+    tiny = TinyStack("permuted", "task", "er:budget=60,use=both+xdg:share=0.4", seeds=[4, 9]).reach(1)
+    tiny.train()
+    tiny.finish()
     for replica in range(2):
         for label in range(4):
-            own = class_samples(lab, replica, 1, label)
-            expected = argmin_by_the_paper(seen_features(lab, replica, own, 1, True), 60 // 8)
-            assert held(lab, replica)[4 + label] == [own[place] for place in expected]
+            own = class_samples(tiny, replica, 1, label)
+            expected = argmin_by_the_paper(seen_features(tiny, replica, own, 1, True), 60 // 8)
+            assert tiny.held(replica)[4 + label] == [own[place] for place in expected]
 
 
 def test_it_does_not_matter_how_the_data_are_cut_into_pieces(monkeypatch):
-    whole = Lab("few", "class", "icarl:budget=20")
-    cut = Lab("few", "class", "icarl:budget=20")
-    for lab in (whole, cut):
-        lab.train()
+    whole = TinyStack("few", "class", "icarl:budget=20")
+    cut = TinyStack("few", "class", "icarl:budget=20")
+    for tiny in (whole, cut):
+        tiny.train()
     whole.finish()
-    monkeypatch.setattr(lockstep, "PIECE", 5 * 3 * 16)
+    monkeypatch.setattr(engine_stack, "SAMPLES", 5)
     cut.finish()
     for replica in range(3):
-        assert held(whole, replica) == held(cut, replica)
+        assert whole.held(replica) == cut.held(replica)
 
 
 @pytest.mark.parametrize("method", ["er:selection=random,budget={}", "a-gem:budget={}"])
 def test_random_selection_stores_random_samples_of_each_class(method):
     budgets = [20, 7, 61]
-    lab = Lab("few", "class", [method.format(b) for b in budgets])
+    tiny = TinyStack("few", "class", [method.format(b) for b in budgets])
     before = [[], [], []]
     for task in range(3):
-        lab.train()
-        lab.finish()
+        tiny.train()
+        tiny.finish()
         for replica, budget in enumerate(budgets):
             share = budget // (2 * (task + 1))
-            classes = held(lab, replica)
+            classes = tiny.held(replica)
             for place, indices in enumerate(classes[: 2 * task]):
                 assert indices == before[replica][place][:share]
             for label in range(2):
-                own, stored = class_samples(lab, replica, task, label), classes[2 * task + label]
+                own, stored = class_samples(tiny, replica, task, label), classes[2 * task + label]
                 assert len(stored) == len(set(stored)) == min(share, len(own))
                 assert set(stored) <= set(own)
             before[replica] = classes
         if task < 2:
-            lab.stack.reach(task + 1)
+            tiny.begin(task + 1)
 
 
 def test_random_selection_depends_on_the_seed_alone():
     """Not on the weights, nor on who trains beside it; and every sample can be chosen, in any place."""
 
     def stored(seeds, steps):
-        lab = Lab("few", "domain", "er:selection=random,budget=6", seeds=seeds)
-        lab.train(steps)
-        lab.finish()
-        return [held(lab, replica) for replica in range(len(seeds))]
+        tiny = TinyStack("few", "domain", "er:selection=random,budget=6", seeds=seeds)
+        tiny.train(steps)
+        tiny.finish()
+        return [tiny.held(replica) for replica in range(len(seeds))]
 
     together = stored(range(60), 1)
     assert stored([7], 4)[0] == together[7]
@@ -192,10 +206,10 @@ def test_random_selection_depends_on_the_seed_alone():
 
 
 def test_a_class_smaller_than_its_share_is_stored_whole():
-    lab = Lab("few", "class", "icarl:budget=1000").reach(1)
+    tiny = TinyStack("few", "class", "icarl:budget=1000").reach(1)
     for replica in range(3):
-        for label, stored in enumerate(held(lab, replica)):
-            assert sorted(stored) == class_samples(lab, replica, 0, label)
+        for label, stored in enumerate(tiny.held(replica)):
+            assert sorted(stored) == class_samples(tiny, replica, 0, label)
 
 
 @pytest.mark.parametrize("part", [ER, ICaRL, AGEM])
@@ -204,41 +218,41 @@ def test_a_budget_too_small_for_one_sample_of_each_class_is_refused(part, protoc
     classes = {"split": 6, "permuted": 12}[protocol]
     setting = setting_of("class", protocol)
     reason = Method(part(budget=classes - 1)).refuse(setting)
-    assert f"budget of {part.name} is {classes - 1}; right would be {classes} or more" in reason
+    assert f"budget of {part.name} must be at least {classes}, one sample of each class, got {classes - 1}" in reason
     assert Method(part(budget=classes)).refuse(setting) is None
 
 
 def test_the_smallest_budget_works():
-    lab = Lab("few", "class", "er:budget=6,use=both").reach(2)
-    lab.train()
-    lab.finish()
-    assert all([len(stored) for stored in held(lab, replica)] == [1] * 6 for replica in range(3))
-    assert all(p.isfinite().all() for p in lab.params["classifier"].values())
+    tiny = TinyStack("few", "class", "er:budget=6,use=both").reach(2)
+    tiny.train()
+    tiny.finish()
+    assert all([len(stored) for stored in tiny.held(replica)] == [1] * 6 for replica in range(3))
+    assert all(p.isfinite().all() for p in tiny.params["classifier"].values())
 
 
 # nearest class mean
 
 
-def class_means(lab, replica, unit_length):
+def class_means(tiny, replica, unit_length):
     """The mean feature of every class's exemplars, in the order of tasks and labels."""
     means = []
-    for place, indices in enumerate(held(lab, replica)):
-        mean = seen_features(lab, replica, indices, place // lab.classes, unit_length).mean(0)
+    for place, indices in enumerate(tiny.held(replica)):
+        mean = seen_features(tiny, replica, indices, place // tiny.classes, unit_length).mean(0)
         means.append(mean / np.linalg.norm(mean) if unit_length else mean)
     return means
 
 
-def nearest(lab, replica, samples, task, tested_after, unit_length):
+def nearest(tiny, replica, samples, task, tested_after, unit_length):
     """y* by the paper's rule among the classes whose units compete; a unit's nearest class counts."""
-    means = class_means(lab, replica, unit_length)
+    means = class_means(tiny, replica, unit_length)
     winners = []
-    for found in features(of(lab.params["classifier"], replica), samples, lab.gates(replica, task)).numpy():
+    for found in features(of(tiny.params["classifier"], replica), samples, tiny.gates(replica, task)).numpy():
         found = found / np.linalg.norm(found) if unit_length else found
         best = {}
         for place, mean in enumerate(means):
-            unit = target(lab.scenario, *divmod(place, lab.classes), lab.classes)
+            unit = target(tiny.scenario, *divmod(place, tiny.classes), tiny.classes)
             best[unit] = min(best.get(unit, np.inf), np.linalg.norm(found - mean))
-        units = [u for u in competing(lab.scenario, task, tested_after, lab.classes) if u in best]
+        units = [u for u in competing(tiny.scenario, task, tested_after, tiny.classes) if u in best]
         winners.append(min(units, key=best.get))
     return winners
 
@@ -258,65 +272,65 @@ EXECUTED = [
 def test_the_nearest_class_mean_wins(scenario, method, unit_length):
     """Budgets and classes of different size side by side: what fills up a row is nobody's exemplar."""
     methods = [method.replace("budget=20", f"budget={b},unit_length={unit_length}") for b in (20, 7, 61)]
-    lab = Lab("few", scenario, methods).reach(1)
-    lab.train()
-    lab.finish()
-    differs, outputs = 0, lab.stack.setting.outputs
+    tiny = TinyStack("few", scenario, methods).reach(1)
+    tiny.train()
+    tiny.finish()
+    differs, outputs = 0, tiny.stack.setting.outputs
     for task in range(2):
-        x = lab.protocol.data.test_x.flatten(1).expand(3, -1, -1)
+        x = tiny.protocol.data.test_x.flatten(1).expand(3, -1, -1)
         with torch.no_grad():
             number, active = torch.tensor(task), outputs.at_test(task, 2)
-            predicted = lab.stack.predict(x, number, active)
-            plain = lab.stack.map(lambda learner, x, task=number: learner.logits(x, task), x)
+            predicted = tiny.stack.predict(x, number, active)
+            plain = tiny.stack.map(lambda learner, x, task=number: learner.logits(x, task), x)
         by_output = torch.where(active, plain, -torch.inf).argmax(-1)
         for replica in range(3):
-            assert predicted[replica].tolist() == nearest(lab, replica, x[replica], task, 2, unit_length)
+            assert predicted[replica].tolist() == nearest(tiny, replica, x[replica], task, 2, unit_length)
             differs += int((predicted[replica] != by_output[replica]).sum())
     assert differs > 0  # the output layer would have said something else
 
 
 def test_unit_length_matters():
-    lab = Lab("few", "class", "icarl:budget=20,unit_length=false").reach(1)
-    lab.train()
-    lab.finish()
+    tiny = TinyStack("few", "class", "icarl:budget=20,unit_length=false").reach(1)
+    tiny.train()
+    tiny.finish()
     with torch.no_grad():
-        for p in of(lab.params["classifier"], 0).values():
+        for p in of(tiny.params["classifier"], 0).values():
             p.mul_(1.7)
-    x = lab.protocol.data.test_x.flatten(1)
-    assert nearest(lab, 0, x, 1, 2, True) != nearest(lab, 0, x, 1, 2, False)
+    x = tiny.protocol.data.test_x.flatten(1)
+    assert nearest(tiny, 0, x, 1, 2, True) != nearest(tiny, 0, x, 1, 2, False)
 
 
 @pytest.mark.parametrize("use", ["training", "execution", "both"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_stored_data_classify_only_where_they_are_used_in_execution(scenario, use):
-    lab = Lab("few", scenario, f"er:budget=20,use={use}").reach(1)
-    assert ("means" in lab.memory("er")) == (use != "training")
-    x, number = lab.protocol.data.test_x.flatten(1).expand(3, -1, -1), torch.tensor(0)
-    active = lab.stack.setting.outputs.at_test(0, 1)
+    tiny = TinyStack("few", scenario, f"er:budget=20,use={use}").reach(1)
+    assert ("means" in tiny.memory("er")) == (use != "training")
+    x, number = tiny.protocol.data.test_x.flatten(1).expand(3, -1, -1), torch.tensor(0)
+    active = tiny.stack.setting.outputs.at_test(0, 1)
     with torch.no_grad():
-        predicted = lab.stack.predict(x, number, active)
-        plain = lab.stack.map(lambda learner, x: learner.logits(x, number), x)
+        predicted = tiny.stack.predict(x, number, active)
+        plain = tiny.stack.map(lambda learner, x: learner.logits(x, number), x)
     by_output = torch.where(active, plain, -torch.inf).argmax(-1)
     assert torch.equal(predicted, by_output) == (use == "training")
 
 
 def test_before_the_first_task_the_output_layer_answers():
-    lab = Lab("few", "class", "icarl:budget=20")
-    x, active = lab.protocol.data.test_x.flatten(1).expand(3, -1, -1), torch.ones(6, dtype=torch.bool)
+    tiny = TinyStack("few", "class", "icarl:budget=20")
+    x, active = tiny.protocol.data.test_x.flatten(1).expand(3, -1, -1), torch.ones(6, dtype=torch.bool)
     with torch.no_grad():
-        predicted = lab.stack.predict(x, torch.tensor(0), active)
-        plain = lab.stack.map(lambda learner, x: learner.logits(x, torch.tensor(0)), x)
+        predicted = tiny.stack.predict(x, torch.tensor(0), active)
+        plain = tiny.stack.map(lambda learner, x: learner.logits(x, torch.tensor(0)), x)
     assert torch.equal(predicted, plain.argmax(-1))
 
 
 def test_means_follow_the_network():
     """After every task the means of all classes are made anew, with the network as it is then."""
-    lab = Lab("few", "class", "icarl:budget=20").reach(1)
-    old = copied(lab.memory("icarl")["means"])
-    lab.train(10)
-    lab.finish()
-    new = lab.memory("icarl")["means"]
+    tiny = TinyStack("few", "class", "icarl:budget=20").reach(1)
+    old = copied(tiny.memory("icarl")["means"])
+    tiny.train(10)
+    tiny.finish()
+    new = tiny.memory("icarl")["means"]
     assert new.shape[1] == 4
     for replica in range(len(SEEDS)):
-        assert np.allclose(new[replica], class_means(lab, replica, True), rtol=0, atol=1e-12)
+        assert np.allclose(new[replica], class_means(tiny, replica, True), rtol=0, atol=1e-12)
     assert (new[:, :2] - old).abs().max() > 1e-3

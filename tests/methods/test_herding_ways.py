@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 import torch
-from herding_lab import distances
+from test_herding import distances
 
 from threefold.methods import herding
 
@@ -41,7 +41,7 @@ def kernel():
     with pytest.MonkeyPatch.context() as patch:
         if not torch.cuda.is_available():
             patch.setitem(os.environ, "TRITON_INTERPRET", "1")
-        yield import_module("threefold.methods.kernel")
+        yield import_module("threefold.methods.herding_kernel")
 
 
 def given_to_the_kernel(found, real):

@@ -1,7 +1,7 @@
 """Methods as they are written, the paper's hyperparameters, and pairs that cannot work."""
 
 import pytest
-from method_lab import PROTOCOLS, SCENARIOS, setting_of
+from tiny_stack import PROTOCOLS, SCENARIOS, setting_of
 
 import threefold
 from threefold.errors import ThreefoldError
@@ -109,7 +109,7 @@ BAD = {
     "er:budget=2.5": ["budget of er is '2.5'", "integer"],
     "er:use=testing": ["use of er is 'testing'", "training"],
     "icarl:selection=best": ["selection of icarl is 'best'", "herding"],
-    "ewc+ewc": ["ewc+ewc", "names a part twice", "each part once"],
+    "ewc+ewc": ["ewc+ewc", "names a part twice", "each part may be in it once"],
     "ewc:strength=1+xdg+ewc:strength=2": ["names a part twice"],
     "ewc:strength=1,strength=2": ["strength"],
 }

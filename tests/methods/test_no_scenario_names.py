@@ -55,7 +55,7 @@ def test_no_file_compares_a_scenarios_name(path):
 
 
 def test_there_are_files_to_read():
-    assert {"replay.py", "exemplars.py", "lockstep.py", "train.py"} <= {path.name for path in FILES}
+    assert {"replay.py", "exemplars.py", "stack.py", "train.py"} <= {path.name for path in FILES}
 
 
 @pytest.mark.parametrize(

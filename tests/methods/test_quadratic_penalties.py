@@ -6,24 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from method_lab import (
-    CLOSE,
-    SCENARIOS,
-    SEEDS,
-    Lab,
-    competing,
-    copied,
-    cross_entropy,
-    furthest,
-    gradient,
-    logits,
-    near,
-    of,
-)
+from plain_network import competing, cross_entropy, gradient, logits
+from tiny_cohorts import copied, furthest, of
+from tiny_stack import CLOSE, SCENARIOS, SEEDS, TinyStack, near
 
 from threefold.methods import EWC, SI, Method, OnlineEWC
 from threefold.methods.fisher import fisher_diagonal
-from threefold.methods.part import quadratic
+from threefold.methods.learner import Quadratic
 from threefold.methods.regularization import absorb
 
 SIZE = 5
@@ -62,7 +51,7 @@ def test_one_quadratic_pulls_as_all_of_them_do(pairs, theta, other):
     size = sum(sum(fisher) for fisher, _ in pairs) * 100 + 1e-6
 
     def one(theta):
-        return gradient(lambda p: 0.5 * quadratic(p, memory["anchor"], memory["precision"]), {"w": torch.tensor(theta)})
+        return gradient(Quadratic(1, memory["anchor"], memory["precision"]).value, {"w": torch.tensor(theta)})
 
     (loss, grad), (loss_there, grad_there) = one(theta), one(other)
     expected, pull = summed(theta, pairs)
@@ -86,7 +75,7 @@ def test_the_precision_is_the_sum_and_the_anchor_lies_between_the_anchors(pairs)
 def test_weights_that_never_mattered_have_a_finite_anchor_and_no_pull():
     memory = absorbed([([0.0] * SIZE, [float(k)] * SIZE) for k in range(3)])
     assert memory["anchor"]["w"].isfinite().all()
-    _, grad = gradient(lambda p: quadratic(p, memory["anchor"], memory["precision"]), {"w": torch.full((SIZE,), 9.0)})
+    _, grad = gradient(Quadratic(1, memory["anchor"], memory["precision"]).value, {"w": torch.full((SIZE,), 9.0)})
     assert (grad["w"] == 0).all()
 
 
@@ -108,23 +97,23 @@ def test_the_anchor_does_not_cancel_in_float32():
 # the two kinds of EWC on cohorts
 
 
-def finished(lab, task):
+def finished(tiny, task):
     """Train up to the end of `task`; for each task its Fisher diagonal and the weights it ended with."""
     past = []
     while True:
-        lab.train()
+        tiny.train()
         with torch.no_grad():
-            past.append((fisher_diagonal(lab.stack, lab.task, "predicted", None), copied(lab.params["classifier"])))
-        lab.finish()
-        lab.stack.reach(lab.task + 1)
+            past.append((fisher_diagonal(tiny.stack, tiny.task, "predicted", None), copied(tiny.params["classifier"])))
+        tiny.finish()
+        tiny.begin(tiny.task + 1)
         if len(past) == task + 1:
             return past
 
 
-def current(lab, replica, batch):
+def current(tiny, replica, batch):
     """The plain loss on a batch of the current task."""
-    units = [competing(lab.scenario, lab.task, lab.task + 1, lab.classes)] * len(batch.y[replica])
-    gates = lab.gates(replica, lab.task)
+    units = [competing(tiny.scenario, tiny.task, tiny.task + 1, tiny.classes)] * len(batch.y[replica])
+    gates = tiny.gates(replica, tiny.task)
     return lambda params: cross_entropy(logits(params, batch.x[replica], gates), units, batch.y[replica])
 
 
@@ -135,46 +124,46 @@ STRENGTHS, DECAYS = [3.0, 200.0, 0.5], [0.5, 1.0, 0.9]
     ("scenario", "also"), [("task", ""), ("domain", ""), ("class", ""), ("task", "+xdg:share=0.3")]
 )
 def test_ewc_adds_half_of_every_tasks_quadratic(scenario, also):
-    lab = Lab("few", scenario, [f"ewc:strength={s}{also}" for s in STRENGTHS])
-    past = finished(lab, 1)
-    lab.train(3)  # away from the last anchor
-    batch, drawn = next(lab.draws(1))
-    _, grads = lab.gradients(batch, drawn)
+    tiny = TinyStack("few", scenario, [f"ewc:strength={s}{also}" for s in STRENGTHS])
+    past = finished(tiny, 1)
+    tiny.train(3)  # away from the last anchor
+    batch, drawn = next(tiny.draws(1))
+    _, grads = tiny.gradients(batch, drawn)
     for replica, strength in enumerate(STRENGTHS):
-        plain = current(lab, replica, batch)
+        plain = current(tiny, replica, batch)
 
         def total(params, plain=plain, replica=replica, strength=strength):
             pulls = [0.5 * of(f, replica)[n] * (p - of(a, replica)[n]) ** 2 for n, p in params.items() for f, a in past]
             return plain(params) + strength * sum(pull.sum() for pull in pulls)
 
-        _, expected = gradient(total, of(lab.params["classifier"], replica))
+        _, expected = gradient(total, of(tiny.params["classifier"], replica))
         assert near(of(grads["classifier"], replica), expected)
-        _, without = gradient(plain, of(lab.params["classifier"], replica))
+        _, without = gradient(plain, of(tiny.params["classifier"], replica))
         assert not near(of(grads["classifier"], replica), without, 1e-3)
 
 
 @torch.no_grad()
-def moved_loss(lab, batch, drawn, by):
-    for p in lab.params["classifier"].values():
+def moved_loss(tiny, batch, drawn, by):
+    for p in tiny.params["classifier"].values():
         p.add_(by)
-    loss, _ = lab.gradients(batch, drawn)
-    for p in lab.params["classifier"].values():
+    loss, _ = tiny.gradients(batch, drawn)
+    for p in tiny.params["classifier"].values():
         p.sub_(by)
     return loss
 
 
 def test_ewcs_loss_differs_from_the_sum_by_a_constant():
-    lab = Lab("few", "class", [f"ewc:strength={s}" for s in STRENGTHS])
-    past = finished(lab, 1)
-    batch, drawn = next(lab.draws(1))
+    tiny = TinyStack("few", "class", [f"ewc:strength={s}" for s in STRENGTHS])
+    past = finished(tiny, 1)
+    batch, drawn = next(tiny.draws(1))
     constants = []
     for by in (0.0, 0.1, -0.3):
-        loss = moved_loss(lab, batch, drawn, by)
+        loss = moved_loss(tiny, batch, drawn, by)
         row = []
         for replica, strength in enumerate(STRENGTHS):
-            params = {n: p + by for n, p in of(lab.params["classifier"], replica).items()}
+            params = {n: p + by for n, p in of(tiny.params["classifier"], replica).items()}
             pulls = [0.5 * of(f, replica)[n] * (p - of(a, replica)[n]) ** 2 for n, p in params.items() for f, a in past]
-            row.append(loss[replica] - current(lab, replica, batch)(params) - strength * sum(p.sum() for p in pulls))
+            row.append(loss[replica] - current(tiny, replica, batch)(params) - strength * sum(p.sum() for p in pulls))
         constants.append(torch.stack(row))
     assert (constants[0] - constants[1]).abs().max() < CLOSE
     assert (constants[0] - constants[2]).abs().max() < CLOSE
@@ -184,22 +173,22 @@ def test_ewcs_loss_differs_from_the_sum_by_a_constant():
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_online_ewc_keeps_a_running_sum_and_half_gamma_of_its_quadratic(scenario):
     cases = list(zip(STRENGTHS, DECAYS, strict=True))
-    lab = Lab("few", scenario, [f"online-ewc:strength={s},decay={d}" for s, d in cases])
-    past = finished(lab, 1)
-    lab.train(3)
-    batch, drawn = next(lab.draws(1))
-    loss, grads = lab.gradients(batch, drawn)
+    tiny = TinyStack("few", scenario, [f"online-ewc:strength={s},decay={d}" for s, d in cases])
+    past = finished(tiny, 1)
+    tiny.train(3)
+    batch, drawn = next(tiny.draws(1))
+    loss, grads = tiny.gradients(batch, drawn)
     for replica, (strength, decay) in enumerate(cases):
         (first, _), (second, anchor) = of(past, replica)
         running = {n: decay * first[n] + second[n] for n in first}  # F̃^(2) = γ F̃^(1) + F^(2)
-        assert near(of(lab.memory("online-ewc")["precision"], replica), running)
-        assert furthest(of(lab.memory("online-ewc")["anchor"], replica), anchor) == 0
-        plain = current(lab, replica, batch)
+        assert near(of(tiny.memory("online-ewc")["precision"], replica), running)
+        assert furthest(of(tiny.memory("online-ewc")["anchor"], replica), anchor) == 0
+        plain = current(tiny, replica, batch)
 
         def total(params, plain=plain, running=running, anchor=anchor, weight=strength * 0.5 * decay):
             return plain(params) + weight * sum((running[n] * (p - anchor[n]) ** 2).sum() for n, p in params.items())
 
-        expected, pull = gradient(total, of(lab.params["classifier"], replica))
+        expected, pull = gradient(total, of(tiny.params["classifier"], replica))
         assert abs(loss[replica] - expected) < CLOSE
         assert near(of(grads["classifier"], replica), pull)
 
@@ -229,16 +218,17 @@ def test_the_conventions_by_hand():
     memory = {"anchor": {"w": torch.tensor([1.0])}, "precision": {"w": torch.tensor([5.0])}}
     memory["importance"] = memory["precision"]
     theta = {"w": torch.tensor([3.0])}
-    assert float(EWC(strength=7).penalty(theta, memory)) == pytest.approx(0.5 * 7 * 20)
-    assert float(OnlineEWC(strength=7, decay=0.8).penalty(theta, memory)) == pytest.approx(0.5 * 0.8 * 7 * 20)
-    assert float(SI(strength=7).penalty(theta, memory)) == pytest.approx(7 * 20)
+    cases = [(EWC(strength=7), 70), (OnlineEWC(strength=7, decay=0.8), 56), (SI(strength=7), 140)]
+    for part, wanted in cases:
+        found = part.penalty(SimpleNamespace(memory={part.name: memory}))
+        assert float(found.value(theta)) == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("method", ["ewc:strength=1e6", "online-ewc:strength=1e6,decay=0.9", "si:strength=1e6"])
 def test_the_first_task_has_no_penalty(method):
-    held, free = Lab("few", "class", method), Lab("few", "class", "none")
-    for lab in (held, free):
-        lab.train()
+    held, free = TinyStack("few", "class", method), TinyStack("few", "class", "none")
+    for tiny in (held, free):
+        tiny.train()
     assert furthest(held.params, free.params) == 0
     held.reach(1)
     free.reach(1)
@@ -249,7 +239,7 @@ def test_the_first_task_has_no_penalty(method):
 
 @pytest.mark.parametrize("method", ["ewc:strength=0", "online-ewc:strength=0,decay=0.9", "si:strength=0"])
 def test_no_strength_is_plain_training(method):
-    held, free = Lab("few", "class", method).reach(2), Lab("few", "class", "none").reach(2)
+    held, free = TinyStack("few", "class", method).reach(2), TinyStack("few", "class", "none").reach(2)
     held.train()
     free.train()
     assert furthest(held.params, free.params) == 0
@@ -258,9 +248,9 @@ def test_no_strength_is_plain_training(method):
 # SI
 
 
-def by_hand(lab, replica, strength, damping, runs, lr=1e-2):
+def by_hand(tiny, replica, strength, damping, runs, lr=1e-2):
     """Training with SI, one number's history at a time: yields weights and Ω after every task."""
-    params = {name: p.clone() for name, p in of(lab.params["classifier"], replica).items()}
+    params = {name: p.clone() for name, p in of(tiny.params["classifier"], replica).items()}
     leaves = {name: p.requires_grad_() for name, p in params.items()}
     optimizer = torch.optim.Adam(leaves.values(), lr=lr, foreach=False)
     importance = {name: torch.zeros_like(p) for name, p in params.items()}
@@ -268,7 +258,7 @@ def by_hand(lab, replica, strength, damping, runs, lr=1e-2):
         start = {name: p.detach().clone() for name, p in leaves.items()}
         omega = {name: torch.zeros_like(p) for name, p in params.items()}
         for x, y in batches:
-            units = [competing(lab.scenario, task, task + 1, lab.classes)] * len(y)
+            units = [competing(tiny.scenario, task, task + 1, tiny.classes)] * len(y)
             loss = cross_entropy(logits(leaves, x), units, y)
             if task > 0:
                 loss = loss + strength * sum((importance[n] * (p - start[n]) ** 2).sum() for n, p in leaves.items())
@@ -288,19 +278,19 @@ def by_hand(lab, replica, strength, damping, runs, lr=1e-2):
 def test_si_is_the_loop_written_by_hand(scenario):
     cases = [(1.0, 0.1), (40.0, 0.1), (5.0, 0.01)]
     methods = [SI(strength=s) if d == 0.1 else SI(strength=s, damping=d) for s, d in cases]
-    lab = Lab("few", scenario, [Method(m) for m in methods])
-    first = Lab("few", scenario, "none")
+    tiny = TinyStack("few", scenario, [Method(m) for m in methods])
+    first = TinyStack("few", scenario, "none")
     after, runs = [], []
     for task in range(3):
-        batches = [batch for batch, _ in lab.draws(6)]
+        batches = [batch for batch, _ in tiny.draws(6)]
         runs.append(batches)
-        lab.train(6)
-        lab.finish()
-        after.append(copied((lab.params["classifier"], lab.memory("si")["importance"])))
-        assert all((omega == 0).all() for omega in lab.memory("si")["omega"].values())  # each task counts anew
-        assert furthest(lab.memory("si")["anchor"], lab.params["classifier"]) == 0
+        tiny.train(6)
+        tiny.finish()
+        after.append(copied((tiny.params["classifier"], tiny.memory("si")["importance"])))
+        assert all((omega == 0).all() for omega in tiny.memory("si")["omega"].values())  # each task counts anew
+        assert furthest(tiny.memory("si")["anchor"], tiny.params["classifier"]) == 0
         if task < 2:
-            lab.stack.reach(task + 1)
+            tiny.begin(task + 1)
     for replica, (strength, damping) in enumerate(cases):
         own = [[(batch.x[replica], batch.y[replica]) for batch in batches] for batches in runs]
         for task, expected in enumerate(by_hand(first, replica, strength, damping, own)):
@@ -315,16 +305,16 @@ def test_the_damping_is_a_tenth():
 
 def test_si_counts_the_penaltys_gradient_too():
     """One step away from the anchor, where the penalty has a gradient: ω grows by the step times the whole gradient."""
-    lab = Lab("few", "class", "si:strength=300").reach(1)
-    lab.train(1)
-    batch, drawn = next(lab.draws(1))
-    before, omega = copied(lab.params["classifier"]), copied(lab.memory("si")["omega"])
-    _, grads = lab.gradients(batch, drawn)
+    tiny = TinyStack("few", "class", "si:strength=300").reach(1)
+    tiny.train(1)
+    batch, drawn = next(tiny.draws(1))
+    before, omega = copied(tiny.params["classifier"]), copied(tiny.memory("si")["omega"])
+    _, grads = tiny.gradients(batch, drawn)
     with torch.no_grad():
-        lab.stack.step(batch, drawn)
-    for name, p in lab.params["classifier"].items():
-        grown = lab.memory("si")["omega"][name] - omega[name]
+        tiny.step.take(batch, drawn)
+    for name, p in tiny.params["classifier"].items():
+        grown = tiny.memory("si")["omega"][name] - omega[name]
         assert torch.allclose(grown, -(p - before[name]) * grads["classifier"][name], atol=1e-14)
     for replica in range(len(SEEDS)):
-        _, plain = gradient(current(lab, replica, batch), of(before, replica))
+        _, plain = gradient(current(tiny, replica, batch), of(before, replica))
         assert not near(of(grads["classifier"], replica), plain, 1e-3)

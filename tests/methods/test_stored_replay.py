@@ -2,33 +2,27 @@
 
 import pytest
 import torch
-from method_lab import SCENARIOS, Lab, of
+from tiny_stack import SCENARIOS, TinyStack
 
-from threefold.engine.draws import Draws
-
-
-def held(memory):
-    """Which samples one network stores, by place: a class of a task."""
-    return [row[:count].tolist() for row, count in zip(memory["stored"], memory["count"].tolist(), strict=True)]
+from threefold.engine.sampling import Sampler
 
 
 @pytest.mark.parametrize("method", ["er:budget={}", "er:budget={},use=both", "a-gem:budget={}"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_only_what_is_stored_comes_back_as_often_from_each_earlier_task(scenario, method):
     batch = 12
-    lab = Lab("split", scenario, [method.format(b) for b in (20, 7, 61)], batch=batch)
-    name = lab.stack.parts[0].name
-    assert not Draws(lab.stack, 3).samples  # in the first task there is nothing to replay
+    tiny = TinyStack("split", scenario, [method.format(b) for b in (20, 7, 61)], batch=batch)
+    assert not Sampler(tiny.stack, 3).samples  # in the first task there is nothing to replay
     for task in (1, 2):
-        lab.reach(task)
-        draws = Draws(lab.stack, 40)
+        tiny.reach(task)
+        draws = Sampler(tiny.stack, 40)
         (samples,) = draws.samples.values()
         for replica in range(3):
-            stored = held(of(lab.memory(name), replica))
+            stored = tiny.held(replica)
             indices, tasks = samples.indices[replica], samples.task[replica]
             assert indices.shape == tasks.shape == (40, batch)
             for earlier in range(task):
-                places = stored[earlier * lab.classes : (earlier + 1) * lab.classes]
+                places = stored[earlier * tiny.classes : (earlier + 1) * tiny.classes]
                 own = {index for place in places for index in place}
                 drawn = indices[tasks == earlier].tolist()
                 assert set(drawn) <= own
@@ -37,10 +31,10 @@ def test_only_what_is_stored_comes_back_as_often_from_each_earlier_task(scenario
 
 
 def test_classes_of_a_task_come_back_alike():
-    lab = Lab("split", "class", "er:budget=24", batch=12).reach(2)
-    (samples,) = Draws(lab.stack, 200).samples.values()
+    tiny = TinyStack("split", "class", "er:budget=24", batch=12).reach(2)
+    (samples,) = Sampler(tiny.stack, 200).samples.values()
     for replica in range(3):
-        stored = held(of(lab.memory("er"), replica))
+        stored = tiny.held(replica, "er")
         counts = [sum(int((samples.indices[replica] == i).sum()) for i in place) for place in stored]
         assert sum(counts) == 2400
         for count in counts:  # binomial: 1200 draws of one half each
@@ -49,13 +43,13 @@ def test_classes_of_a_task_come_back_alike():
 
 @pytest.mark.parametrize("method", ["er:budget=20,use=execution", "icarl:budget=20"])
 def test_who_does_not_replay_draws_nothing_more(method):
-    lab = Lab("split", "class", method).reach(1)
-    assert not Draws(lab.stack, 3).samples
+    tiny = TinyStack("split", "class", method).reach(1)
+    assert not Sampler(tiny.stack, 3).samples
 
 
 def test_draws_differ_between_steps_tasks_and_seeds():
-    lab = Lab("split", "class", "er:budget=60").reach(1)
-    (first,), (again,) = (Draws(lab.stack, 5).samples.values() for _ in range(2))
+    tiny = TinyStack("split", "class", "er:budget=60").reach(1)
+    (first,), (again,) = (Sampler(tiny.stack, 5).samples.values() for _ in range(2))
     assert torch.equal(first.indices, again.indices)  # addressed, not consumed
     rows = {tuple(row.tolist()) for row in first.indices.flatten(0, 1)}
     assert len(rows) == 15
@@ -63,11 +57,11 @@ def test_draws_differ_between_steps_tasks_and_seeds():
 
 def test_two_memories_replay_each_its_own():
     """ER with few samples beside A-GEM with many: what ER replays is what ER stores."""
-    lab = Lab("split", "class", "er:budget=6+a-gem:budget=90").reach(2)
-    for batch, drawn in lab.draws(10):
-        replay = lab.recall(batch, drawn)
+    tiny = TinyStack("split", "class", "er:budget=6+a-gem:budget=90").reach(2)
+    for batch, drawn in tiny.draws(10):
+        replay = tiny.replay(batch, drawn)
         for replica in range(3):
-            stored = {index for place in held(of(lab.memory("er"), replica)) for index in place}
-            known = torch.stack([lab.inputs(replica, index, 0) for index in sorted(stored)])
+            stored = {index for place in tiny.held(replica, "er") for index in place}
+            known = torch.stack([tiny.inputs(replica, index, 0) for index in sorted(stored)])
             for x in replay.x[replica]:
                 assert (known == x).all(1).any()

@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from method_lab import Lab, near, of
+from tiny_cohorts import of
+from tiny_stack import TinyStack, near
 from torch.distributions import Bernoulli, Normal, kl_divergence
 from torch.func import functional_call
 
@@ -116,35 +117,36 @@ def test_its_first_weights_are_within_the_bound_of_their_layer(vae):
 
 def test_the_generator_learns_beside_the_classifier_without_touching_it():
     """The classifier of DGR in its first task is None's; the generator's loss falls."""
-    lab, plain = Lab("split", "class", "dgr"), Lab("split", "class", "none")
-    batch, draws = next(lab.draws(1))
-    net, noise = lab.stack.nets["generator"], draws["dgr noise"]
+    tiny, plain = TinyStack("split", "class", "dgr"), TinyStack("split", "class", "none")
+    batch, draws = next(tiny.draws(1))
+    net, noise = tiny.stack.networks["generator"], draws["dgr noise"]
 
     def losses():
-        params = [of(lab.params["generator"], replica) for replica in range(3)]
+        params = [of(tiny.params["generator"], replica) for replica in range(3)]
         return torch.stack([functional_call(net, p, (batch.x[r], noise[r])).mean() for r, p in enumerate(params)])
 
     before = losses()
-    lab.train(30)
+    tiny.train(30)
     plain.train(30)
-    assert near(lab.params["classifier"], plain.params["classifier"])
+    assert near(tiny.params["classifier"], plain.params["classifier"])
     assert (losses() < before - 0.01).all()
 
 
 @pytest.mark.parametrize("method", ["dgr", "dgr-distill"])
 def test_dreams_that_are_kept_are_those_of_the_generator_as_it_is(method):
     """After each task, of the same latent variables: an image shows what became of it."""
-    lab, pictures = Lab("split", "class", method), []
+    tiny, pictures = TinyStack("split", "class", method), []
     for task in range(2):
-        lab.reach(task)
-        lab.train()
-        lab.finish()
+        if task:
+            tiny.begin(task)
+        tiny.train()
+        tiny.finish()
         with torch.no_grad():
-            pictures.append(lab.stack.kept()["dreams"])
+            pictures.append(tiny.stack.kept()["dreams"])
         assert pictures[-1].dtype == torch.uint8
-        for replica, seed in enumerate(lab.seeds):
+        for replica, seed in enumerate(tiny.seeds):
             z = torch.randn(pictures[-1].shape[1], LATENT, generator=generator(seed, "dreams"))
-            params = of(lab.params["generator"], replica)
+            params = of(tiny.params["generator"], replica)
             expected = torch.tensor([decode(params, row) for row in z.tolist()]) * 255
             assert (pictures[-1][replica] - expected).abs().max() <= 0.5 + 1e-9
     assert (pictures[0] != pictures[1]).any()

@@ -4,7 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from method_lab import PROTOCOLS, SEEDS, Lab, competing, copied, logits, method_of, of, setting_of
+from plain_network import competing, logits
+from tiny_cohorts import copied, method_of, of
+from tiny_stack import PROTOCOLS, SEEDS, TinyStack, setting_of
 
 import threefold
 from threefold.errors import ThreefoldError
@@ -15,7 +17,9 @@ INTO, BIAS = "features.layers.{}.weighted.weight", "features.layers.{}.shift.bia
 
 def tables(share, seeds=SEEDS, hidden=16):
     """Gates, layers first: replicas × tasks × units."""
-    return Lab("split", "task", [f"xdg:share={share}"] * len(seeds), seeds=seeds, hidden=hidden).memory("xdg")["gates"]
+    return TinyStack("split", "task", [f"xdg:share={share}"] * len(seeds), seeds=seeds, hidden=hidden).memory("xdg")[
+        "gates"
+    ]
 
 
 # which units
@@ -31,14 +35,14 @@ def test_the_share_of_every_layer_is_gated_in_every_task(share):
 
 def test_shares_may_differ_in_a_cohort():
     shares = [0.25, 0.5, 0.875]
-    lab = Lab("split", "task", [f"xdg:share={s}" for s in shares], hidden=16)
-    for gates in lab.memory("xdg")["gates"]:
+    tiny = TinyStack("split", "task", [f"xdg:share={s}" for s in shares], hidden=16)
+    for gates in tiny.memory("xdg")["gates"]:
         for replica, share in enumerate(shares):
             assert ((gates[replica] == 0).sum(-1) == 16 * share).all()
 
 
 def gated(share, hidden):
-    memory = XdG(share=share).begin(setting_of("task", hidden=hidden), 0, {})
+    memory = XdG(share=share).start(setting_of("task", hidden=hidden), 0, {})
     return [(gates == 0).sum(-1).tolist() for gates in memory["gates"]]
 
 
@@ -84,8 +88,8 @@ def test_gates_depend_on_the_seed_alone():
     together = tables(0.5, seeds=[5, 2, 9])
     alone = tables(0.5, seeds=[9])
     assert all(torch.equal(a[0], b[2]) for a, b in zip(alone, together, strict=True))
-    beside = Lab("split", "task", "ewc:strength=1+xdg:share=0.5", seeds=[9], hidden=16).memory("xdg")["gates"]
-    hidden = Lab("split", "hidden", "xdg:share=0.5", seeds=[9], hidden=16).memory("xdg")["gates"]
+    beside = TinyStack("split", "task", "ewc:strength=1+xdg:share=0.5", seeds=[9], hidden=16).memory("xdg")["gates"]
+    hidden = TinyStack("split", "hidden", "xdg:share=0.5", seeds=[9], hidden=16).memory("xdg")["gates"]
     for other in (beside, hidden):
         assert all(torch.equal(a, b) for a, b in zip(alone, other, strict=True))
 
@@ -104,12 +108,12 @@ METHODS_BESIDE = ["", "+ewc:strength=10", "+si:strength=1", "+lwf", "+dgr-distil
 @pytest.mark.parametrize("scenario", ["task", "hidden"])
 @pytest.mark.parametrize("beside", METHODS_BESIDE)
 def test_training_a_task_leaves_all_weights_of_its_gated_units_as_they_were(beside, scenario):
-    lab = Lab("split", scenario, f"xdg:share=0.5{beside}", hidden=12)
-    first = copied(lab.params["classifier"])
-    lab.train(8)
-    after = lab.params["classifier"]
+    tiny = TinyStack("split", scenario, f"xdg:share=0.5{beside}", hidden=12)
+    first = copied(tiny.params["classifier"])
+    tiny.train(8)
+    after = tiny.params["classifier"]
     for replica in range(3):
-        closed = [gates == 0 for gates in lab.gates(replica, 0)]
+        closed = [gates == 0 for gates in tiny.gates(replica, 0)]
         for depth, shut in enumerate(closed):
             out = INTO.format(1) if depth == 0 else "output.weighted.weight"
             for name, mine in ((INTO.format(depth), shut), (BIAS.format(depth), shut), (out, (slice(None), shut))):
@@ -118,30 +122,30 @@ def test_training_a_task_leaves_all_weights_of_its_gated_units_as_they_were(besi
 
 
 def test_units_that_every_task_so_far_has_gated_never_learn():
-    lab = Lab("split", "task", "xdg:share=0.5", hidden=12, seeds=range(4))
-    first = copied(lab.params["classifier"])
-    lab.reach(1)
-    lab.train(8)
+    tiny = TinyStack("split", "task", "xdg:share=0.5", hidden=12, seeds=range(4))
+    first = copied(tiny.params["classifier"])
+    tiny.reach(1)
+    tiny.train(8)
     found = 0
     for replica in range(4):
         for depth in range(2):
-            shut = torch.stack([lab.gates(replica, task)[depth] for task in range(2)]).sum(0) == 0
+            shut = torch.stack([tiny.gates(replica, task)[depth] for task in range(2)]).sum(0) == 0
             found += int(shut.sum())
             for name in (INTO, BIAS):
-                now, then = lab.params["classifier"][name.format(depth)][replica], first[name.format(depth)][replica]
+                now, then = tiny.params["classifier"][name.format(depth)][replica], first[name.format(depth)][replica]
                 assert torch.equal(now[shut], then[shut])
     assert found > 5
 
 
 def test_gates_on_the_input_leave_the_bias_in():
     """Weights into a gated unit do not learn; its bias still counts, so bias and outgoing weights do."""
-    lab = Lab("split", "task", "xdg:share=0.5,gate_on=input", hidden=12)
-    first = copied(lab.params["classifier"])
-    lab.train(8)
+    tiny = TinyStack("split", "task", "xdg:share=0.5,gate_on=input", hidden=12)
+    first = copied(tiny.params["classifier"])
+    tiny.train(8)
     learned = 0
     for replica in range(3):
-        for depth, gates in enumerate(lab.gates(replica, 0)):
-            now, then = of(lab.params["classifier"], replica), of(first, replica)
+        for depth, gates in enumerate(tiny.gates(replica, 0)):
+            now, then = of(tiny.params["classifier"], replica), of(first, replica)
             assert torch.equal(now[INTO.format(depth)][gates == 0], then[INTO.format(depth)][gates == 0])
             moved = now[BIAS.format(depth)] != then[BIAS.format(depth)]
             alive = (gates == 0) & (then[BIAS.format(depth)] > 0)  # relu(bias) is above zero
@@ -154,32 +158,32 @@ def test_gates_on_the_input_leave_the_bias_in():
 @pytest.mark.parametrize("scenario", ["task", "hidden"])
 @pytest.mark.parametrize("kind", ["split", "permuted"])
 def test_at_test_time_every_task_is_seen_through_its_own_gates(kind, scenario, gate_on):
-    lab = Lab(kind, scenario, f"xdg:share=0.5,gate_on={gate_on}", hidden=12).reach(2)
-    outputs, differs = lab.stack.setting.outputs, 0
+    tiny = TinyStack(kind, scenario, f"xdg:share=0.5,gate_on={gate_on}", hidden=12).reach(2)
+    outputs, differs = tiny.stack.setting.outputs, 0
     source = torch.Generator().manual_seed(0)
-    x = 5 * torch.randn(3, 30, lab.stack.setting.inputs, generator=source)
+    x = 5 * torch.randn(3, 30, tiny.stack.setting.inputs, generator=source)
     for task in range(3):
         with torch.no_grad():
-            predicted = lab.stack.predict(x, torch.tensor(task), outputs.at_test(task, 3))
-        units = competing(scenario, task, 3, lab.classes)
+            predicted = tiny.stack.predict(x, torch.tensor(task), outputs.at_test(task, 3))
+        units = competing(scenario, task, 3, tiny.classes)
         for replica in range(3):
-            params = of(lab.params["classifier"], replica)
-            scores = logits(params, x[replica], lab.gates(replica, task), gate_on)[:, units]
+            params = of(tiny.params["classifier"], replica)
+            scores = logits(params, x[replica], tiny.gates(replica, task), gate_on)[:, units]
             assert predicted[replica].tolist() == [units[place] for place in scores.argmax(-1).tolist()]
-            others = logits(params, x[replica], lab.gates(replica, (task + 1) % 3), gate_on)[:, units]
+            others = logits(params, x[replica], tiny.gates(replica, (task + 1) % 3), gate_on)[:, units]
             differs += int((others.argmax(-1) != scores.argmax(-1)).sum())
     assert differs > 0
 
 
 def test_one_batch_may_hold_samples_of_several_tasks():
-    lab = Lab("split", "task", "xdg:share=0.5", hidden=12)
+    tiny = TinyStack("split", "task", "xdg:share=0.5", hidden=12)
     x = torch.rand(3, 9, 16, generator=torch.Generator().manual_seed(0))
     task = torch.arange(9).remainder(3).expand(3, -1)
     with torch.no_grad():
-        got = lab.stack.map(lambda learner, x, task: learner.logits(x, task), x, task)
+        got = tiny.stack.map(lambda learner, x, task: learner.logits(x, task), x, task)
     for replica in range(3):
         for row in range(9):
-            one = logits(of(lab.params["classifier"], replica), x[replica, row], lab.gates(replica, row % 3))
+            one = logits(of(tiny.params["classifier"], replica), x[replica, row], tiny.gates(replica, row % 3))
             assert torch.allclose(got[replica, row], one, atol=1e-12)
 
 
@@ -187,8 +191,8 @@ def test_one_batch_may_hold_samples_of_several_tasks():
 
 
 def test_hidden_means_one_head_for_all_tasks():
-    assert Lab("split", "hidden", "xdg:share=0.5").stack.setting.outputs.units == 2
-    assert Lab("split", "task", "xdg:share=0.5").stack.setting.outputs.units == 6
+    assert TinyStack("split", "hidden", "xdg:share=0.5").stack.setting.outputs.units == 2
+    assert TinyStack("split", "task", "xdg:share=0.5").stack.setting.outputs.units == 6
 
 
 @pytest.mark.parametrize("method", ["xdg:share=0.5", "ewc:strength=1+xdg:share=0.5", "xdg:share=0.5+dgr-distill"])
@@ -207,9 +211,9 @@ def test_in_task_il_it_joins_every_method(name, scenario):
     numbers = {"ewc": ":strength=1", "online-ewc": ":strength=1,decay=0.9", "si": ":strength=1"}
     method = f"{name}{numbers.get(name, '')}+xdg:share=0.5"
     assert method_of(method).refuse(setting_of(scenario)) is None
-    lab = Lab("split", scenario, method).reach(2)
-    lab.train(2)
-    assert all(p.isfinite().all() for p in lab.params["classifier"].values())
+    tiny = TinyStack("split", scenario, method).reach(2)
+    tiny.train(2)
+    assert all(p.isfinite().all() for p in tiny.params["classifier"].values())
 
 
 def test_a_share_of_all_units_or_less_than_none_is_refused():

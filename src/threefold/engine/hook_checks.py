@@ -40,13 +40,20 @@ def write(part: Part, entry: str, mine: Any, value: Any) -> None:
     what = f"after_step of {part.name}"
     if mine is None:
         raise ThreefoldError(f"{what} writes '{entry}', which is not in its memory; return it from start first.")
-    (old, shape), (new, its) = tree_flatten(mine), tree_flatten(value)
+    (old, shape), (new, its) = tree_flatten(mine), tree_flatten(_ordered(value, mine))
     if shape != its or any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(old, new, strict=True)):
         raise ThreefoldError(
             f"{what} writes '{entry}' with other shapes or types than it has; they must stay the same."
         )
     for a, b in zip(old, new, strict=True):
         a.copy_(b)
+
+
+def _ordered(given: Any, like: Any) -> Any:
+    """The same tree, its dictionaries in the order of another's."""
+    if isinstance(given, Mapping) and isinstance(like, Mapping) and given.keys() == like.keys():
+        return {name: _ordered(given[name], value) for name, value in like.items()}
+    return given
 
 
 def networks(part: Part, given: Any) -> dict[str, nn.Module]:

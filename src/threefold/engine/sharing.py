@@ -15,6 +15,7 @@ from torch import Tensor
 from threefold.engine.device_data import DeviceData
 from threefold.engine.stack import ReplicaStack, code
 from threefold.engine.training import Training
+from threefold.fingerprint import is_ours
 from threefold.methods import DGR, ER, DGRDistill, ICaRL, Method, Offline, Part
 from threefold.methods.learner import Memory, Params, Setting
 from threefold.protocols import Protocol
@@ -26,6 +27,8 @@ OTHER_DATA = (Offline, ICaRL)  # what a generator beside them learns from is not
 
 def trained_as(method: Method) -> Method:
     """The method that trains the same networks, without what counts at test time only."""
+    if not _is_ours(method):
+        return method
     return Method(*(part for each in method.parts if (part := _part_trained_as(each)) is not None))
 
 
@@ -38,8 +41,13 @@ def _part_trained_as(part: Part) -> Part | None:
 def generator_of(method: Method) -> str | None:
     """The part whose generator is the same in every method that has one, for the same seed; None if there is none."""
     parts = [part for part in method.parts if type(part) in GENERATIVE]
-    ours = all(type(part).__module__.startswith("threefold.") and type(part) not in OTHER_DATA for part in method.parts)
-    return parts[0].name if parts and ours else None
+    own_data = all(type(part) not in OTHER_DATA for part in method.parts)
+    return parts[0].name if parts and own_data and _is_ours(method) else None
+
+
+def _is_ours(method: Method) -> bool:
+    """A part of a user's may read or change anything, also of the parts beside it."""
+    return all(is_ours(type(part)) for part in method.parts)
 
 
 @dataclass(frozen=True)

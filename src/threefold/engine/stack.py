@@ -196,13 +196,15 @@ class ReplicaStack:
         size = SAMPLES if self.device.type == "cpu" else on_gpu
         return (slice(start, start + size) for start in range(0, samples, size))
 
-    def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor]]:
+    def training_data(
+        self, chosen: Sequence[Tensor] | None = None, task: int | None = None
+    ) -> Iterator[tuple[Batch, Tensor]]:
         """The current task's training data (or the `chosen` indices) in pieces, with weights: see `Stack`."""
         indices, real = padded(chosen or self.own_samples(), self.device)
         weights = real / real.sum(1, keepdim=True)
-        task = torch.tensor(self.task, device=self.device)
+        number = torch.tensor(self.task if task is None else task, device=self.device)
         for piece in self.pieces(indices.shape[1]):
-            yield self.fetch(indices[:, piece], task), weights[:, piece]
+            yield self.data.train(indices[:, piece], number), weights[:, piece]
 
     def own_samples(self, label: int | None = None) -> list[Tensor]:
         tasks = [tasks[self.task] for tasks in self.data.sequences]
@@ -210,9 +212,6 @@ class ReplicaStack:
             return [task.train for task in tasks]
         labels = self.data.train_y.cpu()
         return [task.train[labels[task.train] == task.classes[label]] for task in tasks]
-
-    def fetch(self, indices: Tensor, task: Tensor) -> Batch:
-        return self.data.train(indices, task)
 
     def consolidate(self, besides: Collection[str] = ()) -> None:
         """A task is finished: every part takes it into its memory, besides those that have done so already."""

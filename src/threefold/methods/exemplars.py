@@ -85,11 +85,15 @@ class Exemplars(Part):
         means = []
         per_task = stack.setting.outputs.classes_per_task
         for place in range(memory["stored"].shape[1]):
-            indices, count = memory["stored"][:, place], memory["count"][:, place]
-            task = torch.tensor(place // per_task, device=indices.device)
-            found = stack.map(lambda learner, b: self.features(learner, b.x, b.task), stack.fetch(indices, task))
+            counts = memory["count"][:, place].tolist()
+            stored = [row[:n] for row, n in zip(memory["stored"][:, place].cpu(), counts, strict=True)]
+            pieces = [
+                stack.map(lambda learner, b: self.features(learner, b.x, b.task), batch)
+                for batch, _ in stack.training_data(stored, place // per_task)
+            ]
             # each replica's by itself: a sum over padding would be rounded by the length of the longest
-            mean = torch.stack([own[:n].mean(0) for own, n in zip(found, count.tolist(), strict=True)])
+            found = zip(torch.cat(pieces, 1), counts, strict=True)
+            mean = torch.stack([own[:n].mean(0) for own, n in found])
             means.append(normalize(mean, dim=-1) if self.unit_length else mean)
         return torch.stack(means, 1)
 

@@ -167,10 +167,11 @@ class Learner:
         """Send these inputs (with their tasks) through the network at once; `logits` knows them from then on.
 
         So each weight's gradient is one product instead of a sum of several. The same inputs (LwF's) go through once,
-        unless gates make them different ones. Inputs that are gated for several tasks each go by themselves.
+        unless gates make them different ones. Inputs that are gated for several tasks each go by themselves; what is no
+        input at all (a part may replay features) does not go.
         """
-        gated = self._gates(samples[0][1]) is not None
-        samples = [(x, task) for x, task in samples if not gated or task.dim() < 2]
+        gated, shape = self._gates(samples[0][1]) is not None, samples[0][0].shape[1:]
+        samples = [(x, task) for x, task in samples if x.shape[1:] == shape and (not gated or task.dim() < 2)]
         keys = [(id(x), id(task) if gated else 0) for x, task in samples]
         different = dict(zip(keys, samples, strict=True))
         inputs, tasks = zip(*different.values(), strict=True)
@@ -211,17 +212,16 @@ class Stack(Protocol):
     seeds: Sequence[int]
     device: torch.device
 
-    def training_data(self, chosen: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, Tensor]]:
-        """The training data of the task just finished, or of it the `chosen` indices of each replica, in pieces.
+    def training_data(
+        self, chosen: Sequence[Tensor] | None = None, task: int | None = None
+    ) -> Iterator[tuple[Batch, Tensor]]:
+        """The training data of the task just finished, in pieces; or the `chosen` indices of each replica, of `task`.
 
         Replicas' tasks differ in size: each sample comes with a weight, 0 for padding, that sums to 1 for a replica.
         """
 
     def own_samples(self, label: int | None = None) -> list[Tensor]:
         """For each replica, the indices of the finished task's training samples, of all labels or of one."""
-
-    def fetch(self, indices: Tensor, task: Tensor) -> Batch:
-        """Training samples (replicas × samples) as the networks see them."""
 
     def map(self, function: Callable[..., Any], *args: Any) -> Any:
         """`function(learner, *args)` for every replica; arguments carry the replica axis first."""

@@ -9,7 +9,7 @@ import pytest
 FAULTS = """
 import resource, sys
 import torch
-from threefold.engine.heap import keep_freed_memory
+from threefold.engine.malloc import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
 torch.zeros(25_000_000)

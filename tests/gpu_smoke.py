@@ -1,7 +1,7 @@
 """A check for a machine with a GPU, since CI has none: python tests/gpu_smoke.py
 
-Every method is trained step by step, captured, and compiled, and killed after its first task and resumed; the ways must
-agree. Small data of its own, about a minute. Exits with 1 if anything differs.
+Every method is trained step by step and captured, killed after its first task and resumed; some are compiled as well.
+The ways must agree. Small data of its own, about two minutes. Exits with 1 if anything differs.
 """
 
 import sys
@@ -24,14 +24,11 @@ from threefold.scenarios import SCENARIOS
 METHODS = (
     *("none", "offline", "ewc:strength=100", "online-ewc:strength=100,decay=0.9", "si:strength=1", "lwf", "dgr"),
     *("dgr-distill", "icarl:budget=60", "er:budget=60", "er:budget=60,use=both", "a-gem:budget=60"),
-    *(
-        "xdg:share=0.5",
-        "ewc:strength=100+xdg:share=0.5",
-        "si:strength=1+er:budget=60",
-        "ewc:strength=5+a-gem:budget=60",
-    ),
+    *("xdg:share=0.5", "ewc:strength=100+xdg:share=0.5", "si:strength=1+er:budget=60"),
 )
-SEEDS, ITERS, CLOSE = (1, 2, 3), 60, 3.0  # points: compiled steps are rounded differently, and that grows
+COMPILED = ("si:strength=1", "lwf", "dgr")
+PERMUTED = ("none", "si:strength=1", "lwf", "dgr-distill", "icarl:budget=60")
+SEEDS, ITERS, CLOSE = (1, 2, 3), 40, 3.0  # points: compiled steps are rounded differently, and that grows
 
 
 class Killed(Exception):
@@ -69,26 +66,26 @@ def trained(
 
 def main() -> int:
     wrong = 0
-    for kind in (Split, Permuted):
+    cases = [(Split, method) for method in METHODS] + [(Permuted, method) for method in PERMUTED]
+    for kind, method in cases:
         protocol = kind(data(), 3)
-        for method in METHODS:
-            eager = trained(protocol, method, lambda stack, _: Eager(stack))
-            captured = trained(protocol, method, runner_for)
-            compiled = trained(protocol, method, lambda stack, _: Captured(stack, worth=0)) if kind is Split else eager
-            with tempfile.TemporaryDirectory() as folder:
-                resumed = trained(protocol, method, runner_for, Path(folder) / "cohort.pt")
+        eager = trained(protocol, method, lambda stack, _: Eager(stack))
+        captured = trained(protocol, method, runner_for)
+        with tempfile.TemporaryDirectory() as folder:
+            resumed = trained(protocol, method, runner_for, Path(folder) / "cohort.pt")
+        found = {
+            "captured is eager": torch.equal(captured, eager),
+            "resumed is captured": torch.equal(resumed, captured),
+        }
+        if method in COMPILED and kind is Split:
+            compiled = trained(protocol, method, lambda stack, _: Captured(stack, worth=0))
             apart = (compiled[:, -1] - captured[:, -1]).mean().abs().item()
-            found = {
-                "captured = eager": torch.equal(captured, eager),
-                "resumed = captured": torch.equal(resumed, captured),
-                f"compiled within {CLOSE} points": apart <= CLOSE,
-            }
-            wrong += not all(found.values())
-            told = ", ".join(name for name, holds in found.items() if not holds)
-            print(
-                f"{kind.name} {method}: {captured[:, -1].mean():.2f}" + (f"  NOT: {told}" if told else ""), flush=True
-            )
-    print("all agree" if not wrong else f"{wrong} differ")
+            found[f"compiled within {CLOSE} points"] = apart <= CLOSE
+        failed = [name for name, holds in found.items() if not holds]
+        wrong += bool(failed)
+        told = f": NOT {'; '.join(failed)}" if failed else ""
+        print(f"{kind.name} {method}: {captured[:, -1].mean():.2f}{told}", flush=True)
+    print(f"{wrong} of {len(cases)} differ" if wrong else "all agree")
     return 1 if wrong else 0
 
 

@@ -1,10 +1,10 @@
-import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from doc_pages import Desk, blobs, desk, fetchable
-from method_page import PAGE
+from method_page import PAGE, written
 
 from threefold import Dataset
 
@@ -18,10 +18,13 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         yield place
 
 
-@pytest.fixture(scope="module")
-def mine(followed: Desk) -> Any:
-    """The module that the page's reader wrote."""
-    return sys.modules["my_methods"]
+@pytest.fixture(scope="session")
+def mine() -> Any:
+    """The classes that the page's reader wrote; nothing else of the page was run."""
+    scope: dict[str, Any] = {"__name__": "my_methods"}
+    for code in written().values():
+        exec(code, scope)
+    return SimpleNamespace(**scope)
 
 
 @pytest.fixture(scope="module")

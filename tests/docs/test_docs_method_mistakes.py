@@ -10,29 +10,31 @@ import numpy as np
 import pytest
 import torch
 from doc_pages import code_in, rows
-from method_page import PAGE, QUICK, REPLICAS, STEPS, TASKS, written
+from method_page import PAGE, QUICK, REPLICAS, TASKS, written
 from torch.nn.functional import dropout
 
 import threefold
 from threefold import Dataset, Part, Split
-from threefold.methods import only_active, per_replica
+from threefold.methods import Samples, only_active, per_replica
 
 # mistakes: the page quotes what each leads to
 
 
-def with_hook(name: str, hook: Any) -> type[Part]:
+def anchored(self: Any, learner: Any) -> Any:
+    """What the anchor's penalty is."""
+    anchor = learner.memory[self.name]["anchor"]
+    return self.strength * sum(((p - anchor[n]) ** 2).sum() for n, p in learner.params.items())
+
+
+def with_hook(anchor: type[Part], name: str, hook: Any) -> type[Part]:
     """The anchor with one hook done wrong."""
 
-    class Wrong(sys.modules["my_methods"].Anchor):  # type: ignore[misc, name-defined]
+    class Wrong(anchor):  # type: ignore[misc, valid-type]
         pass
 
     setattr(Wrong, name, hook)
     Wrong.name = "wrong"
     return Wrong
-
-
-def penalty(self: Any, params: Any, memory: Any) -> Any:
-    return sys.modules["my_methods"].Anchor.penalty(self, params, memory)
 
 
 def in_a_loss(function: Any) -> Any:
@@ -49,14 +51,18 @@ def scaled(tensors: Any, name: str) -> Any:
         getattr(tensor, name)(0.9)
 
 
+def assigned(self: Any, learner: Any) -> Any:
+    learner.memory[self.name]["sum"] = torch.tensor(1.0)
+
+
 MISTAKES: dict[str, list[Any]] = {
     "`loss.item()`, `float(loss)`": [
-        ("penalty", lambda self, params, memory: penalty(self, params, memory).item()),
-        ("penalty", lambda self, params, memory: float(penalty(self, params, memory).detach())),
+        ("penalty", lambda self, learner: anchored(self, learner).item()),
+        ("penalty", lambda self, learner: float(anchored(self, learner).detach())),
     ],
     "`if self.strength > 0:`, `max(a, b)`": [
-        ("penalty", lambda self, params, memory: penalty(self, params, memory) if self.strength > 0 else None),
-        ("penalty", lambda self, params, memory: max(penalty(self, params, memory), torch.tensor(0.0))),
+        ("penalty", lambda self, learner: anchored(self, learner) if self.strength > 0 else None),
+        ("penalty", lambda self, learner: max(anchored(self, learner), torch.tensor(0.0))),
     ],
     "`logits[active]`": [in_a_loss(lambda logits, active, batch: logits[active].sum())],
     "`torch.nonzero(…)`, `logits[batch.y > 0]`": [
@@ -67,11 +73,19 @@ MISTAKES: dict[str, list[Any]] = {
         in_a_loss(lambda logits, active, batch: (logits + torch.randn(logits.shape)).sum()),
         in_a_loss(lambda logits, active, batch: dropout(logits).sum()),
     ],
-    "`p.mul_(0.9)` for a parameter, in a loss": [("penalty", lambda self, params, memory: scaled(params, "mul_"))],
-    "`memory[n].add_(1)` in a loss": [("penalty", lambda self, params, memory: scaled(memory, "add_"))],
-    "`self.count = 1`": [("penalty", lambda self, params, memory: setattr(self, "count", 1))],
+    "`p.mul_(0.9)` for a parameter, in a loss": [
+        ("loss", lambda self, learner, batch: scaled(learner.params, "mul_")),
+    ],
+    '`memory["sum"].add_(1)` in a loss': [
+        ("loss", lambda self, learner, batch: scaled(learner.memory[self.name]["anchor"], "add_")),
+    ],
+    '`memory["sum"] = …` in a hook of a step': [("penalty", assigned)],
+    "`self.count = 1`": [("penalty", lambda self, learner: setattr(self, "count", 1))],
+    "an entry from `after_step` that `start` did not make": [
+        ("after_step", lambda self, learner, step: {"count": learner.now.step}),
+    ],
     "a Python number in the memory": [
-        ("begin", lambda self, setting, seed, params: {"count": 0}),
+        ("start", lambda self, setting, seed, params: {"count": 0}),
         ("consolidate", lambda self, stack, memory, task: {"count": task}),
     ],
     "`consolidate` without a `return`": [("consolidate", lambda self, stack, memory, task: None)],
@@ -87,12 +101,11 @@ def test_the_page_lists_the_mistakes_that_are_tried_here() -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-@pytest.mark.usefixtures("mine")
-def test_mistakes_lead_to_what_the_page_quotes(small: Dataset, mistake: str) -> None:
+def test_mistakes_lead_to_what_the_page_quotes(small: Dataset, mine: Any, mistake: str) -> None:
     (got,) = [row[1] for row in rows(PAGE, "you write", "you get", "write instead") if row[0] == mistake]
     (quoted,) = code_in(got)
     for wrong in MISTAKES[mistake]:
-        part = with_hook(*wrong)
+        part = with_hook(mine.Anchor, *wrong)
         with pytest.raises(
             (RuntimeError, TypeError, ValueError, threefold.ThreefoldError), match=re.escape(quoted)
         ) as caught:
@@ -105,22 +118,7 @@ def test_mistakes_that_make_no_noise_are_as_the_page_says(mine: Any, small: Data
     plain = threefold.run(Split(small), **QUICK)
 
     def ran(name: str, hook: Any) -> Any:
-        return threefold.run(Split(small), method=with_hook(name, hook)(strength=100), **QUICK)
-
-    def sliced(self: Any, stack: Any, memory: Any, task: int) -> Any:
-        ends = {n: p[:, 1:] for n, p in stack.params["classifier"].items()}
-        return {"ends": ends, "copies": {n: p.clone() for n, p in ends.items()}}
-
-    def held_at(which: str) -> Any:
-        def penalty(self: Any, params: Any, memory: Any) -> Any:
-            return self.strength * sum(((p[1:] - memory[which][n]) ** 2).sum() for n, p in params.items())
-
-        part = with_hook("consolidate", sliced)
-        part.penalty = penalty  # type: ignore[method-assign]
-        return threefold.run(Split(small), method=part(strength=100), **QUICK).matrix  # type: ignore[call-arg]
-
-    assert not np.array_equal(held_at("copies"), plain.matrix)
-    assert np.array_equal(held_at("ends"), held_at("copies")), "a memory of parameters does not change with them"
+        return threefold.run(Split(small), method=with_hook(mine.Anchor, name, hook)(strength=0), **QUICK)  # type: ignore[call-arg]
 
     def entropy(logits: Any, active: Any, batch: Any) -> Any:
         masked = only_active(logits, active)
@@ -128,34 +126,51 @@ def test_mistakes_that_make_no_noise_are_as_the_page_says(mine: Any, small: Data
 
     assert ran(*in_a_loss(entropy)).diverged == [1, 2]
 
+    def moved(self: Any, learner: Any, gradient: Any) -> Any:
+        scaled(learner.params, "mul_")
+        return gradient
+
+    assert not np.array_equal(ran("adjust", moved).matrix, plain.matrix)
+    assert np.array_equal(ran("adjust", lambda self, learner, gradient: gradient).matrix, plain.matrix)
+
+
+def test_samples_drawn_before_the_steps_are_those_of_a_moment_ago(small: Dataset) -> None:
     found = []
 
-    def forgetful(self: Any, params: Any, memory: Any) -> Any:
-        found.append("extra" in memory)
-        memory["extra"] = torch.tensor(1.0)
+    class Late(Part):
+        name = "late"
 
-    ran("penalty", forgetful)
-    assert len(found) == (TASKS - 1) * STEPS
-    assert not any(found)
+        def start(self, setting, seed, params):
+            return {"newest": torch.tensor(0)}
+
+        def draws(self, setting, task, memory, steps, source):
+            found.append(int(memory["newest"]))
+            return {"late": Samples(memory["newest"].expand(steps, setting.batch), torch.tensor(task))}
+
+        def after_step(self, learner, step):
+            return {"newest": step.batch.indices[0]}
+
+    threefold.run(Split(small), method=Late(), **QUICK)
+    assert len(found) == TASKS * REPLICAS, "once for a task, not for each step"
+    assert found[:REPLICAS] == [0] * REPLICAS
 
 
-@pytest.mark.usefixtures("mine")
-def test_what_a_memory_keeps_of_the_parameters_does_not_move_with_them(small: Dataset) -> None:
+def test_what_a_memory_keeps_of_the_parameters_does_not_move_with_them(small: Dataset, mine: Any) -> None:
     def copied(self: Any, stack: Any, memory: Any, task: int) -> Any:
-        return {n: p.clone() for n, p in stack.params["classifier"].items()}
+        return {"anchor": {n: p.clone() for n, p in stack.params["classifier"].items()}}
 
-    methods = (sys.modules["my_methods"].Anchor, with_hook("consolidate", copied))
-    as_they_are, by_hand = (threefold.run(Split(small), method=part(strength=100), **QUICK) for part in methods)
+    methods = (mine.Anchor, with_hook(mine.Anchor, "consolidate", copied))
+    as_they_are, by_hand = (threefold.run(Split(small), method=part(strength=100), **QUICK) for part in methods)  # type: ignore[call-arg]
     assert np.array_equal(as_they_are.matrix, by_hand.matrix)
     assert not np.array_equal(as_they_are.matrix, threefold.run(Split(small), **QUICK).matrix)
 
 
-@pytest.mark.usefixtures("mine")
-def test_numbers_of_replicas_multiply_stacked_tensors(small: Dataset) -> None:
-    def scaled(self: Any, stack: Any, memory: Any, task: int) -> Any:
-        return {n: per_replica(self.strength, p) * p for n, p in stack.params["classifier"].items()}
+def test_numbers_of_replicas_multiply_stacked_tensors(small: Dataset, mine: Any) -> None:
+    def shaped(self: Any, stack: Any, memory: Any, task: int) -> Any:
+        return {"anchor": {n: per_replica(self.strength, p) * p for n, p in stack.params["classifier"].items()}}
 
-    assert threefold.run(Split(small), method=with_hook("consolidate", scaled)(), **QUICK).diverged == []
+    part = with_hook(mine.Anchor, "consolidate", shaped)
+    assert threefold.run(Split(small), method=part(), **QUICK).diverged == []
 
 
 class Bench:

@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from threefold.experiments import Cell, Section
 from threefold.experiments.ask import sections
+
+from threefold.experiments import Cell, Section
 from threefold.experiments.cell import written
 from threefold.experiments.spec import paper_experiment
 from threefold.experiments.status import seconds
@@ -59,7 +60,7 @@ WHY = {  # a cell differs: by method and scenario
 
 SAID = {  # a statement of the paper does not hold, or cannot be told: by its title
     "Matching generative replay": (
-        "Against DGR+distill it holds on both protocols. It is DGR with hard targets, on permuted MNIST, that a few"
+        "Against DGR+distill it holds on both streams. It is DGR with hard targets, on permuted MNIST, that a few"
         " samples per class match; there the paper's own Table 5 has iCaRL, with 20 samples per class, above DGR"
         " (94.85 and 92.19)."
     ),
@@ -114,7 +115,7 @@ def readings(by_name: Mapping[str, Section]) -> str:
     marks = {Outcome.AGREES: " ✓", Outcome.DIFFERS: " ✗"}
     section = by_name["readings"]
     measured = {(written(result.cell.method), *place(result.cell)): result for result in section.results}
-    lines = [["method", "option", "protocol", "scenario", "seeds", "published", "by the text", "by the departure"]]
+    lines = [["method", "option", "stream", "scenario", "seeds", "published", "by the text", "by the departure"]]
     lines.append([":--"] * 4 + ["--:"] * 4)
     for name, option, text, given in READINGS:
         pairs: dict[tuple[str, str], dict[bool, Cell]] = {}
@@ -155,7 +156,7 @@ def differing(by_name: Mapping[str, Section]) -> str:
 
 def place(cell: Cell) -> tuple[str, str]:
     gated = ", task in hidden layers" if cell.task_id_in == "hidden" else ""
-    return cell.protocol.title, cell.scenario.title + gated
+    return cell.stream.title, cell.scenario.title + gated
 
 
 def report(by_name: Mapping[str, Section]) -> str:
@@ -213,12 +214,12 @@ def brief(by_name: Mapping[str, Section]) -> str:
 
 def times(by_name: Mapping[str, Section]) -> str:
     """Where the time of each cell went, as stored with its runs."""
-    lines = ["| protocol | method | scenario | ms per step | training, s | consolidation, s | evaluation, s |"]
+    lines = ["| stream | method | scenario | ms per step | training, s | consolidation, s | evaluation, s |"]
     lines += ["| :-- | :-- | :-- | --: | --: | --: | --: |"]
     for name in TABLES:
         for board in boards(by_name[name]):
             for cell in board.cells:
-                training, tasks = cell.cell.training, cell.cell.protocol.tasks
+                training, tasks = cell.cell.training, cell.cell.stream.tasks
                 train, consolidate, evaluate = (
                     cell.result.records[0].timings[f"cohort_{what}"] for what in ("train", "consolidate", "evaluate")
                 )
@@ -226,7 +227,7 @@ def times(by_name: Mapping[str, Section]) -> str:
                 share = len(records) / records[0].environment["cohort"]  # cells that share networks have one time
                 step = 1e3 * share * train / (training.iters * tasks)
                 spent = " | ".join([f"{step:.2f}", *(f"{share * s:.1f}" for s in (train, consolidate, evaluate))])
-                lines.append(f"| {board.protocol} | {cell.row} | {cell.column} | {spent} |")
+                lines.append(f"| {board.stream} | {cell.row} | {cell.column} | {spent} |")
     return "\n".join(dict.fromkeys(lines))
 
 

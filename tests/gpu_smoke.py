@@ -18,8 +18,8 @@ from threefold.engine import Checkpoint, Progress, Replicas, Training, train
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step_runner import Captured, Eager, StepRunner, runner_for
 from threefold.methods import parse
-from threefold.protocols import Permuted, Protocol, Split
 from threefold.scenarios import SCENARIOS
+from threefold.streams import Permuted, Split, Stream
 
 METHODS = (
     *("none", "offline", "ewc:strength=100", "online-ewc:strength=100,decay=0.9", "si:strength=1", "lwf", "dgr"),
@@ -44,12 +44,12 @@ def data() -> Dataset:
 
 
 def trained(
-    protocol: Protocol, method: str, runner: Callable[[ReplicaStack, bool], StepRunner], checkpoint: Path | None = None
+    stream: Stream, method: str, runner: Callable[[ReplicaStack, bool], StepRunner], checkpoint: Path | None = None
 ) -> Tensor:
     scenario = SCENARIOS["task" if "xdg" in method else "class"]
     replicas = Replicas(scenario, [parse(method)] * len(SEEDS), SEEDS, [1e-3] * len(SEEDS))
     training = Training(ITERS, 48, 64, "fp32", "cuda")
-    run = partial(train, protocol, [replicas], training, runner=runner)
+    run = partial(train, stream, [replicas], training, runner=runner)
     if checkpoint is None:
         return run()[0].matrix
 
@@ -68,17 +68,17 @@ def main() -> int:
     wrong = 0
     cases = [(Split, method) for method in METHODS] + [(Permuted, method) for method in PERMUTED]
     for kind, method in cases:
-        protocol = kind(data(), 3)
-        eager = trained(protocol, method, lambda stack, _: Eager(stack))
-        captured = trained(protocol, method, runner_for)
+        stream = kind(data(), 3)
+        eager = trained(stream, method, lambda stack, _: Eager(stack))
+        captured = trained(stream, method, runner_for)
         with tempfile.TemporaryDirectory() as folder:
-            resumed = trained(protocol, method, runner_for, Path(folder) / "cohort.pt")
+            resumed = trained(stream, method, runner_for, Path(folder) / "cohort.pt")
         found = {
             "captured is eager": torch.equal(captured, eager),
             "resumed is captured": torch.equal(resumed, captured),
         }
         if method in COMPILED and kind is Split:
-            compiled = trained(protocol, method, lambda stack, _: Captured(stack, worth=0))
+            compiled = trained(stream, method, lambda stack, _: Captured(stack, worth=0))
             apart = (compiled[:, -1] - captured[:, -1]).mean().abs().item()
             found[f"compiled within {CLOSE} points"] = apart <= CLOSE
         failed = [name for name, holds in found.items() if not holds]

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
         hyper,
         register,
     )
-    from threefold.protocols import Permuted, Split
     from threefold.results import Store
     from threefold.scenarios import SCENARIOS
+    from threefold.streams import Permuted, Split
     from threefold.version import VERSION as __version__
 
 _HOME = {
@@ -45,7 +45,7 @@ _HOME = {
         *("AGEM", "DGR", "DGRDistill", "ER", "EWC", "ICaRL", "LwF", "Offline", "OnlineEWC", "SI", "XdG"),
         *("Method", "Part", "hyper", "register"),
     ),
-    "threefold.protocols": ("Permuted", "Split"),
+    "threefold.streams": ("Permuted", "Split"),
     "threefold.results": ("Store",),
     "threefold.scenarios": ("SCENARIOS",),
 }

@@ -21,4 +21,4 @@ def in_bytes(number: int) -> str:
     units = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
     power = min(len(units) - 1, (len(str(number)) - 1) // 3)
     value = number / 1000**power
-    return f"{value:,.0f} {units[power]}" if value >= 10 else f"{value:.1f} {units[power]}"
+    return f"{value:,.0f} {units[power]}" if value >= 10 or not power else f"{value:.1f} {units[power]}"

@@ -18,7 +18,7 @@ from tiny_lab import Ended, write_npz
 
 SPEC = """
 title = "Tiny"
-protocol = "split"
+stream = "split"
 data = "tiny.npz"
 tasks = 3
 seeds = 2

@@ -26,7 +26,7 @@ def good_file() -> File:
     for scenario, task_id_in in (("task", "output"), ("class", None)):
         for method, hyperparameters in METHODS.items():
             spec = {
-                "protocol": {"name": "split-theirs", "tasks": 2, "data": "0" * 64},
+                "stream": {"name": "split-theirs", "tasks": 2, "data": "0" * 64},
                 "scenario": {"name": scenario, "task_id_in": task_id_in},
                 "method": {"name": method.partition(":")[0], "hyperparameters": hyperparameters},
                 "training": {"iters": 5, "lr": 0.1, "batch": 4, "hidden": 8, "precision": "fp32", "device": "cpu"},
@@ -89,6 +89,7 @@ def changed(lines: File, place: Place, value: Any) -> File:
 def read_by_all(cli: Callable[..., Ended], store: str, *, drawn: bool = False) -> None:
     """Every command that shows a store, and the live page: none may fail, whatever a merge let in."""
     from threefold.experiments.ask import sections
+
     from threefold.report import save_figures
     from threefold.results import Store
     from threefold.watch.app import templates

@@ -11,7 +11,7 @@ from threefold.results import Store
 
 SPEC = """
 title = "Small"
-protocol = "split"
+stream = "split"
 data = "tiny.npz"
 tasks = 3
 seeds = 2
@@ -31,8 +31,9 @@ RUNS = 2 * 9
 
 def trained(folder: Path) -> Path:
     """The experiment, its data and its store, a.db, in a folder."""
-    from threefold.experiments import run_cells
     from threefold.experiments.ask import Options, ask
+
+    from threefold.experiments import run_cells
     from threefold.experiments.spec import load_experiment
 
     furnish(folder, SPEC)

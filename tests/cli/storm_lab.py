@@ -18,7 +18,7 @@ from experiment_lab import Command, beside, checkpoints, count, furnish, little_
 
 SPEC = """
 title = "Storm"
-protocol = "split"
+stream = "split"
 data = "tiny.npz"
 tasks = 3
 seeds = 2

@@ -84,20 +84,23 @@ TINY = ["run", "split", "--data", "tiny.npz", "--tasks", "2", *SETTINGS]
 MNIST = ["run", "split-mnist"]
 BAD: dict[str, tuple[list[str], list[str]]] = {
     # names
-    "protocol": (["run", "spilt-mnist"], ["protocol 'spilt-mnist'", "did you mean 'split-mnist'?"]),
-    "protocol in capitals": (["run", "SPLIT"], ["protocol 'SPLIT'", "did you mean 'split'?"]),
-    "protocol unlike any": (["run", "xyz"], ["protocol 'xyz'", "permuted, permuted-mnist, split, split-mnist"]),
-    "dataset in protocol": (["run", "split-mnits"], ["dataset 'mnits'", "did you mean 'mnist'?"]),
-    "dataset in protocol beside data": (
+    "stream": (["run", "spilt-mnist"], ["stream 'spilt-mnist'", "did you mean 'split-mnist'?"]),
+    "stream in capitals": (["run", "SPLIT"], ["stream 'SPLIT'", "did you mean 'split'?"]),
+    "stream unlike any": (["run", "xyz"], ["stream 'xyz'", "permuted, permuted-mnist, split, split-mnist"]),
+    "dataset in stream": (["run", "split-mnits"], ["dataset 'mnits'", "did you mean 'mnist'?"]),
+    "dataset in stream beside data": (
         ["run", "split-mnist", *TINY[2:]],
-        ["data is 'tiny.npz', but protocol 'split-mnist' names its data", "right would be split --data tiny.npz"],
+        ["data is 'tiny.npz', but stream 'split-mnist' names its data", "right would be split --data tiny.npz"],
     ),
     "dataset": (["run", "split", "--data", "fashion"], ["dataset 'fashion'", "did you mean 'fashion-mnist'?"]),
     "scenario": ([*MNIST, "--scenario", "clas"], ["scenario 'clas'", "did you mean 'class'?"]),
     "method": ([*MNIST, "--method", "ofline"], ["method 'ofline'", "did you mean 'offline'?"]),
     "method, the second": ([*TINY, "--method", "none", "--method", "nine"], ["method 'nine'", "'none'?"]),
     "method without a name": ([*MNIST, "--method", ""], ["method ''", "known:", "offline"]),
-    "method twice in one": ([*MNIST, "--method", "offline+offline"], ["offline+offline", "each part may be in it once"]),
+    "method twice in one": (
+        [*MNIST, "--method", "offline+offline"],
+        ["offline+offline", "each part may be in it once"],
+    ),
     "precision": ([*MNIST, "--precision", "fp23"], ["precision 'fp23'", "did you mean 'fp32'?"]),
     "precision unlike any": ([*MNIST, "--precision", "double"], ["precision 'double'", "fp32, tf32"]),
     "device": ([*MNIST, "--device", "cdua"], ["device 'cdua'", "did you mean 'cuda'?"]),
@@ -108,8 +111,8 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "device of bench": (["bench", "--device", "gpu"], ["device 'gpu'", "did you mean 'cpu'?"]),
     # the form of the command
     "option": ([*MNIST, "--itres", "5"], ["option '--itres'", "did you mean '--iters'?"]),
-    "no protocol": (["run"], ["protocol is missing", "split-mnist"]),
-    "nothing to list": (["list"], ["what is missing", "methods, protocols or scenarios"]),
+    "no stream": (["run"], ["stream is missing", "split-mnist"]),
+    "nothing to list": (["list"], ["what is missing", "methods, streams or scenarios"]),
     "option without value": ([*MNIST, "--seeds"], ["seeds has no value", "--seeds VALUE"]),
     "one argument too many": ([*MNIST, "permuted-mnist"], ["'permuted-mnist' is more than the command takes"]),
     "rounds of bench": (["bench", "--rounds", "1"], ["rounds is '1'", "a number greater than or equal to 3"]),

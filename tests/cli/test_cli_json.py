@@ -44,9 +44,9 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     module = sys.modules["threefold.experiments.execute"]
     real, cohorts = module.train, []
 
-    def spy(protocol: object, asked: Sequence[Replicas], *rest: object) -> object:
+    def spy(stream: object, asked: Sequence[Replicas], *rest: object) -> object:
         cohorts.append([seed for replicas in asked for seed in replicas.seeds])
-        return real(protocol, asked, *rest)
+        return real(stream, asked, *rest)
 
     monkeypatch.setattr(module, "train", spy)
     return cohorts
@@ -175,7 +175,7 @@ def test_all_methods_are_those_of_the_registry(lab: Path, cli: Cli, monkeypatch:
 def test_the_store_is_where_it_was_asked_for(lab: Path, cli: Cli) -> None:
     document(cli(*RUN, "--scenario", "class", "--seeds", "2", "--store", "mine.db"))
     assert not (lab / "threefold.db").exists()
-    rows = sqlite3.connect(lab / "mine.db").execute("SELECT protocol, scenario, method, seed FROM runs").fetchall()
+    rows = sqlite3.connect(lab / "mine.db").execute("SELECT stream, scenario, method, seed FROM runs").fetchall()
     assert rows == [("split-tiny", "class", "none", seed) for seed in (1, 2)]
 
 

@@ -65,8 +65,8 @@ def test_every_method_is_listed(cli: Cli) -> None:
         assert f" {name} " in listed
 
 
-def test_protocols_show_the_papers_settings(cli: Cli) -> None:
-    listed = words_of(cli("list", "protocols"))
+def test_streams_show_the_papers_settings(cli: Cli) -> None:
+    listed = words_of(cli("list", "streams"))
     assert re.search(r"split the classes .* 5 2000 0.001 400 128", listed)
     assert re.search(r"permuted every task .* 10 5000 0.0001 1000 128", listed)
 

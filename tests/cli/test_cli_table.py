@@ -158,7 +158,7 @@ def test_what_was_shortened_and_a_command_that_runs_it_in_full(
     for mine, theirs in zip(short.cells, full.cells, strict=True):
         expected = mine.spec()
         expected["training"] |= {"iters": 2000, "hidden": 400}
-        expected["protocol"]["tasks"] = 5
+        expected["stream"]["tasks"] = 5
         assert theirs.spec() == expected
         assert theirs.cuts() == []
 
@@ -182,7 +182,7 @@ def test_the_full_command_uses_the_task_where_it_was_used(lab: Path, cli: Cli, p
         "threefold run permuted-mnist --scenario task --method xdg --batch 16 --task-id-in hidden --seeds 20"
     )
     (cell,) = plan(command).cells
-    assert (cell.task_id_in, cell.training.iters, cell.protocol.title) == ("hidden", 5000, "permuted-mnist")
+    assert (cell.task_id_in, cell.training.iters, cell.stream.title) == ("hidden", 5000, "permuted-mnist")
 
 
 @pytest.mark.usefixtures("small_mnist")

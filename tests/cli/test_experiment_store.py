@@ -43,7 +43,7 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
     said = sentence(cli(*EXPERIMENT, "new.db"))
     assert "experiment 'tiny.toml' has 5 mistakes: " in said
     for mistake in (
-        "protocol 'spilt' is not known; did you mean 'split'?",
+        "stream 'spilt' is not known; did you mean 'split'?",
         "training.iters is 0; right would be 1 or more",
         "seeds is 'x', which is none of the forms there are; use a count",
         "methods[1]: hyperparameter of ewc 'strenght' is not known; did you mean 'strength'?",
@@ -296,7 +296,7 @@ def test_figures(lab: Path, cli: Cli) -> None:
         path.unlink()
 
 
-def test_what_run_trained_is_one_section_for_each_protocol(lab: Path, cli: Cli) -> None:
+def test_what_run_trained_is_one_section_for_each_stream(lab: Path, cli: Cli) -> None:
     words = ["run", "split", "--data", "tiny.npz", "--tasks", "3", *SETTINGS, "--store", "r.db", "--scenario"]
     assert cli(*words, "class", "--method", "none", "--seeds", "2").status == 0
     assert cli(*words, "class", "--method", "ewc:strength=5", "--seeds", "2").status == 0

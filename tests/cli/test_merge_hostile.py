@@ -45,9 +45,9 @@ REFUSED: dict[str, tuple[tuple[str | int, ...], Any, str]] = {  # where, what, a
     "a seed that is true": ((*CELL, "seeds"), [True], "cells[0].seeds[0] is True"),
     "a cell of another method": ((*CELL, "method"), "si", "method is 'si', but the spec has 'none'"),
     "a spec that is a list": (SPEC, [], "cells[0].spec is []"),
-    "a protocol that is not known": ((*SPEC, "protocol", "name"), "spilt-mnist", "protocol 'spilt-mnist' is not known"),
-    "no tasks": ((*SPEC, "protocol", "tasks"), 0, "protocol.tasks is 0; it must be"),
-    "tasks without end": ((*SPEC, "protocol", "tasks"), 10**9, "protocol.tasks is 1000000000"),
+    "a stream that is not known": ((*SPEC, "stream", "name"), "spilt-mnist", "stream 'spilt-mnist' is not known"),
+    "no tasks": ((*SPEC, "stream", "tasks"), 0, "stream.tasks is 0; it must be"),
+    "tasks without end": ((*SPEC, "stream", "tasks"), 10**9, "stream.tasks is 1000000000"),
     "a scenario that is not known": ((*SPEC, "scenario", "name"), "klass", "scenario 'klass' is not known"),
     "a task that is not given": ((*ASKED, "cells", 4, "spec", "scenario", "task_id_in"), "hidden", "Task-IL only"),
     "a training without a rate": ((*SPEC, "training", "lr"), ..., "lacks the field cells[0].spec.training.lr"),
@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[tuple[str | int, ...], Any, str]] = {  # where, what, a
     "more tasks than the spec has": (
         RUN,
         {"seed": 1, "status": "finished", "diverged_at": None, "initial": [1.0], "matrix": [[1.0]]},
-        "initial has 1 accuracies, but spec.protocol names 2 tasks",
+        "initial has 1 accuracies, but spec.stream names 2 tasks",
     ),
     "a spec of a run that is text": ((*COHORT, "spec"), "split", "is wrong"),
     "deep nesting": ((*COHORT, "environment", "git"), json.loads("[" * 40 + "]" * 40), "nested more than 32 levels"),
@@ -209,7 +209,7 @@ def odd_words(lines: File) -> None:
         asked["refused"][0]["reason"] = ODD
         lines[0]["experiments"][f"{ODD}{name}"] = lines[0]["experiments"].pop(name)
     for spec in specs(lines):
-        spec["protocol"] |= {"name": f"split-{text}", "data": ODD}
+        spec["stream"] |= {"name": f"split-{text}", "data": ODD}
         spec["training"] |= {"precision": ODD, "device": ODD}
     for cohort in lines[1:]:
         cohort["environment"] = dict.fromkeys(("device", "git", "torch", "platform", ODD), ODD)
@@ -242,7 +242,7 @@ def odd_shapes(lines: File) -> None:
         for cell in asked["cells"][::3]:
             cell["validation"] = True
     for spec in specs(lines):
-        spec["protocol"] |= {"name": "permuted-mnist", "tasks": 10, "first": 2}
+        spec["stream"] |= {"name": "permuted-mnist", "tasks": 10, "first": 2}
         spec["scenario"] |= {"task_id_in": "hidden"} if spec["scenario"]["name"] == "task" else {}
         spec["later"] = 1
     lost = {"status": "diverged", "diverged_at": 0, "matrix": [[None, None], [None, None]]}

@@ -60,7 +60,7 @@ def test_an_earlier_report_outlives_a_full_disk(
 
 def test_markup_in_the_path_of_a_store_is_a_path(lab: Path, cli: Cli) -> None:
     Path("[").mkdir()
-    toml = "protocol = 'split'\ndata = 'tiny.npz'\ntasks = 2\nseeds = 1\n[training]\niters = 2\nhidden = 4\nbatch = 8\n"
+    toml = "stream = 'split'\ndata = 'tiny.npz'\ntasks = 2\nseeds = 1\n[training]\niters = 2\nhidden = 4\nbatch = 8\n"
     Path("mine.toml").write_text(f"{toml}[[methods]]\nmethod = 'none'\n")
     ended = cli("experiment", "mine.toml", "--device", "cpu", "--store", "[/b].db")
     assert (ended.status, ended.err) == (0, "")
@@ -113,7 +113,7 @@ def test_a_bad_experiment_stops_nothing_else(lab: Path, cli: Cli) -> None:
     assert report.err.startswith(f"threefold: experiment {bad}")
     assert report.out.count("\n") == 1 + 7  # the names, the cells that have runs; the one refused has runs after all
     Path("x.toml").write_text(
-        "protocol = 'split'\ndata = 'tiny.npz'\ntasks = 2\nseeds = 1\n[training]\niters = 2\nhidden = 4\nbatch = 8\n"
+        "stream = 'split'\ndata = 'tiny.npz'\ntasks = 2\nseeds = 1\n[training]\niters = 2\nhidden = 4\nbatch = 8\n"
         "[[methods]]\nmethod = 'none'\n"
     )
     assert cli("experiment", "x.toml", "--device", "cpu", "--store", "some.db").status == 0

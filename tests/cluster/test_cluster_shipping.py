@@ -24,7 +24,7 @@ def _a_new_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is unpacked yet; and instead of a cluster, its object store: what is put there is pickled."""
     from threefold.cluster import shipping
 
-    monkeypatch.setattr(shipping, "_protocols", {})
+    monkeypatch.setattr(shipping, "_streams", {})
     monkeypatch.setattr(shipping, "_datasets", {})
     monkeypatch.setattr(shipping.ray, "put", pickle.dumps)
     monkeypatch.setattr(shipping.ray, "get", pickle.loads)
@@ -36,8 +36,8 @@ def test_a_cohort_comes_out_as_it_went_in(cohort: Cohort) -> None:
     there = unpack(*Warehouse().pack(cohort))
     assert there.name == cohort.name
     assert [run.cell.run_spec(run.seed) for run in there.runs] == [run.cell.run_spec(run.seed) for run in cohort.runs]
-    assert len({id(run.cell.protocol) for run in there.runs}) == 1
-    ours, theirs = cohort.cell.protocol.data, there.cell.protocol.data
+    assert len({id(run.cell.stream) for run in there.runs}) == 1
+    ours, theirs = cohort.cell.stream.data, there.cell.stream.data
     assert theirs is not ours
     assert all(torch.equal(getattr(ours, name), getattr(theirs, name)) for name in ("train_x", "train_y", "test_x"))
 
@@ -49,10 +49,10 @@ def test_data_are_put_once_and_travel_apart(cohort: Cohort) -> None:
     large = Dataset.from_arrays(
         torch.rand(6000, 28, 28), torch.arange(6000) % 6, torch.rand(6, 28, 28), torch.arange(6)
     )
-    cells = [replace(run.cell, protocol=Split(large, tasks=3)) for run in cohort.runs]
+    cells = [replace(run.cell, stream=Split(large, tasks=3)) for run in cohort.runs]
     packed = [warehouse.pack(Cohort((Run(each, seed),)))[0] for each in cells for seed in range(3)]
     assert max(map(len, packed)) < 10_000, "of 19 million bytes of data"
-    assert (len(warehouse.protocols), len(warehouse.datasets)) == (2, 1)
+    assert (len(warehouse.streams), len(warehouse.datasets)) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_known_data_are_taken_from_the_workers_own_folder(
 ) -> None:
     from threefold.cluster import shipping
 
-    ours = cohort.cell.protocol.data
+    ours = cohort.cell.stream.data
     own = ours if same else replace(ours, fingerprint="of something else")
     monkeypatch.setattr(shipping, "names", lambda: ("small",))
     monkeypatch.setattr(shipping, "check", lambda name: [FileState(Path(name), state)])
     monkeypatch.setattr(shipping, "load", lambda name: own)
-    there = shipping.unpack(*shipping.Warehouse().pack(cohort)).cell.protocol.data
+    there = shipping.unpack(*shipping.Warehouse().pack(cohort)).cell.stream.data
     assert (there is own) is used
     assert there.fingerprint == ours.fingerprint
 

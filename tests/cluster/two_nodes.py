@@ -19,7 +19,7 @@ from threefold.scenarios import SCENARIOS
 TROUBLE = "THREEFOLD_TEST_TROUBLE"  # names a file that says which
 PATIENCE = 60.0
 SPEC = """
-protocol = "split"
+stream = "split"
 data = "small.npz"
 tasks = 3
 seeds = 2
@@ -134,10 +134,10 @@ def split(tasks: int = 3) -> Split:
     return Split(Dataset.from_arrays(**arrays(), name="small"), tasks)
 
 
-def cell(protocol: Split, method: str | Part, iters: int) -> Cell:
+def cell(stream: Split, method: str | Part, iters: int) -> Cell:
     settings = Settings.checked(iters=iters, hidden=8, batch=16, device="cpu")
     wanted = parse(method) if isinstance(method, str) else Method(method)
-    return Cell.of(protocol, SCENARIOS["class"], wanted, settings)
+    return Cell.of(stream, SCENARIOS["class"], wanted, settings)
 
 
 def checkpoints(store: Path) -> list[Path]:

@@ -21,7 +21,7 @@ from threefold.cli import main
 from threefold.data import Dataset
 from threefold.data.catalog import CATALOG, Entry, File
 from threefold.methods import METHODS
-from threefold.protocols import Defaults, Permuted, Split
+from threefold.streams import Defaults, Permuted, Split
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOME = "/home/you"  # what a page calls the reader's folder
@@ -151,8 +151,8 @@ def desk(folder: Path) -> Iterator[Desk]:
         patch.delenv("XDG_CACHE_HOME", raising=False)
         patch.delenv("THREEFOLD_DATA", raising=False)
         patch.syspath_prepend(folder)
-        for protocol in (Split, Permuted):
-            patch.setattr(protocol, "defaults", Defaults(iters=10, lr=1e-2, hidden=16, batch=32))
+        for stream in (Split, Permuted):
+            patch.setattr(stream, "defaults", Defaults(iters=10, lr=1e-2, hidden=16, batch=32))
         try:
             yield Desk(folder, patch)
         finally:

@@ -13,8 +13,8 @@ from tiny_cohorts import copied, of, tiny_data
 from tiny_stack import SCENARIOS, TinyStack, near
 
 from threefold.methods import Quadratic, parse
-from threefold.protocols import Split
 from threefold.randomness import generator
+from threefold.streams import Split
 
 STEPS, BUDGET = 6, 30
 
@@ -129,11 +129,11 @@ def der_by_hand(tiny: Any, replica: int, start: Any, batches: Any, alpha: float,
         yield {name: p.detach().clone() for name, p in params.items()}, list(memory.stored)
 
 
-@pytest.mark.parametrize("protocol", ["split", "permuted"])
+@pytest.mark.parametrize("stream", ["split", "permuted"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_der_is_a_reservoir_with_the_logits_of_the_moment(mine: Any, protocol: str, scenario: str) -> None:
+def test_der_is_a_reservoir_with_the_logits_of_the_moment(mine: Any, stream: str, scenario: str) -> None:
     weights = [(0.5, 0.5), (2.0, 0.0), (0.0, 1.0)]
-    tiny = TinyStack(protocol, scenario, [mine.DERpp(budget=BUDGET, alpha=a, beta=b) for a, b in weights])
+    tiny = TinyStack(stream, scenario, [mine.DERpp(budget=BUDGET, alpha=a, beta=b) for a, b in weights])
     start, after, batches = copied(tiny.params["classifier"]), [], []
     for task in range(2):
         if task:
@@ -176,7 +176,7 @@ def test_dropout_leaves_out_what_was_drawn_and_nothing_at_test_time(mine: Any) -
     start = copied(tiny.params["classifier"])
     batches = [batch.indices for batch, _ in tiny.draws(STEPS)]
     tiny.train(STEPS)
-    x = tiny.protocol.data.test_x.flatten(1)
+    x = tiny.stream.data.test_x.flatten(1)
     with torch.no_grad():
         tested = tiny.stack.predict(x.expand(3, -1, -1), torch.tensor(0), torch.ones(6, dtype=torch.bool))
     for replica, (seed, rate) in enumerate(zip(tiny.seeds, rates, strict=True)):

@@ -92,16 +92,16 @@ def stored(path: Path) -> list[Record]:
 
 
 def ends(
-    generate: ModuleType, protocol: str, method: str, scenario: str = "class", **numbers: object
+    generate: ModuleType, stream: str, method: str, scenario: str = "class", **numbers: object
 ) -> dict[int, float]:
     """By hand, without the report: average accuracies after the last task, by seed."""
     return {
         record.spec["seed"]: sum(record.matrix[-1]) / len(record.matrix[-1])
         for record in stored(generate.ROWS)
         for given in [record.spec["method"]["hyperparameters"].get(method, {})]
-        if (record.spec["protocol"]["name"], record.spec["scenario"]["name"]) == (protocol, scenario)
+        if (record.spec["stream"]["name"], record.spec["scenario"]["name"]) == (stream, scenario)
         and record.spec["method"]["name"] == method
-        and "first" not in record.spec["protocol"]
+        and "first" not in record.spec["stream"]
         and all(given[name] == value for name, value in numbers.items())
     }
 
@@ -157,25 +157,25 @@ REGULARISED = {
 VARIANTS = [("er", {"use": use}) for use in ("training", "execution", "both")] + [("icarl", {"temperature": 2.0})]
 
 
-@pytest.mark.parametrize(("protocol", "one"), [("split-mnist", 10), ("permuted-mnist", 100)])
+@pytest.mark.parametrize(("stream", "one"), [("split-mnist", 10), ("permuted-mnist", 100)])
 def test_one_stored_sample_per_class_beats_every_regularisation_method(
-    generate: ModuleType, protocol: str, one: int
+    generate: ModuleType, stream: str, one: int
 ) -> None:
     for method, use in VARIANTS:
-        few = ends(generate, protocol, method, budget=one, **use)
-        assert len(few) == (20 if protocol == "split-mnist" else 5)
-        for rival, selected in REGULARISED[protocol].items():
-            others = ends(generate, protocol, rival, **selected)
+        few = ends(generate, stream, method, budget=one, **use)
+        assert len(few) == (20 if stream == "split-mnist" else 5)
+        for rival, selected in REGULARISED[stream].items():
+            others = ends(generate, stream, rival, **selected)
             assert len(others) == 20
             assert p_paired(few, others, "greater") < 0.05
 
 
-@pytest.mark.parametrize(("protocol", "one"), [("split-mnist", 10), ("permuted-mnist", 100)])
-def test_matching_distilled_generative_replay_takes_far_more(generate: ModuleType, protocol: str, one: int) -> None:
-    best = ends(generate, protocol, "dgr-distill", reduction="sum")
+@pytest.mark.parametrize(("stream", "one"), [("split-mnist", 10), ("permuted-mnist", 100)])
+def test_matching_distilled_generative_replay_takes_far_more(generate: ModuleType, stream: str, one: int) -> None:
+    best = ends(generate, stream, "dgr-distill", reduction="sum")
     for method, use in VARIANTS:
         for few in (one, 2 * one, 5 * one):
-            few_stored = ends(generate, protocol, method, budget=few, **use)
+            few_stored = ends(generate, stream, method, budget=few, **use)
             assert p_paired(few_stored, best, "less") < 0.05
 
 
@@ -202,7 +202,7 @@ def test_a_mean_on_the_page_is_the_mean_of_the_rows(generate: ModuleType) -> Non
     ends = [
         sum(record.matrix[-1]) / len(record.matrix[-1])
         for record in Rows(generate.ROWS).all()
-        if (record.spec["protocol"]["name"], record.spec["scenario"]["name"]) == ("split-mnist", "class")
+        if (record.spec["stream"]["name"], record.spec["scenario"]["name"]) == ("split-mnist", "class")
         and record.spec["method"]["name"] == "none"
     ]
     assert len(ends) == 20

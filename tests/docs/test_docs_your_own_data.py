@@ -64,7 +64,7 @@ def test_python_gives_what_the_command_line_gave_and_trains_nothing_again(follow
     loaded = threefold.load(followed.folder / "shapes.npz")
     assert (loaded.name, loaded.fingerprint) == (names["data"].name, names["data"].fingerprint)
     with threefold.Store(followed.folder / "threefold.db", readonly=True) as store:
-        kept = [record.spec for record in store.all() if record.spec["protocol"]["name"] == "split-shapes"]
+        kept = [record.spec for record in store.all() if record.spec["stream"]["name"] == "split-shapes"]
     result: Result = names["result"]
     full = Counter(spec["method"]["name"] for spec in kept if spec["training"]["iters"] == 50)
     assert full == {"none": 3 * 5, "er": 3 * 5, "ewc": 3 * 3 * 5}, "the commands' runs, and no others"

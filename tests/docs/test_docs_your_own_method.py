@@ -61,7 +61,7 @@ def test_a_grid_is_one_stack_and_gives_what_single_runs_give(followed: Desk, min
     names = followed.namespace
     assert names["by_strength"].shape == (4,)
     alone = threefold.run(
-        names["protocol"], scenario="domain", method=mine.Anchor(strength=1.0), seeds="1-5", store=None, device="cpu"
+        names["stream"], scenario="domain", method=mine.Anchor(strength=1.0), seeds="1-5", store=None, device="cpu"
     )
     place = names["grid"].index((1.0, 1))
     together = names["measured"].matrix[place : place + 5].numpy()
@@ -87,7 +87,7 @@ def test_the_command_line_knows_registered_methods(followed: Desk, mine: Any) ->
 def accuracy() -> Any:
     data = blobs(0.4)
     problem = {
-        "protocol": Split(data),
+        "stream": Split(data),
         "seeds": SEEDS,
         "store": None,
         "iters": 40,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from plain_network import picture, target
-from tiny_cohorts import PROTOCOLS, SCENARIOS, cohort, of
+from tiny_cohorts import SCENARIOS, STREAMS, cohort, of
 from torch.func import vmap
 
 from threefold.engine import device_data
@@ -20,22 +20,22 @@ from threefold.scenarios import Outputs, find
 
 SEEDS, CPU = [3, 1, 8], torch.device("cpu")
 TASKS = torch.tensor([[0, 1, 2, 2, 1, 0, 1], [2, 2, 2, 0, 1, 1, 0], [1, 0, 2, 1, 0, 2, 2]])
-WHERE = pytest.mark.parametrize(("kind", "scenario"), [(k, s) for k in PROTOCOLS for s in SCENARIOS])
+WHERE = pytest.mark.parametrize(("kind", "scenario"), [(k, s) for k in STREAMS for s in SCENARIOS])
 
 
-def data_of(protocol, scenario, batch=16):
-    outputs = Outputs(find(scenario), protocol.tasks, protocol.classes_per_task)
-    return DeviceData(protocol, outputs, SEEDS, batch, CPU)
+def data_of(stream, scenario, batch=16):
+    outputs = Outputs(find(scenario), stream.tasks, stream.classes_per_task)
+    return DeviceData(stream, outputs, SEEDS, batch, CPU)
 
 
 def check(batch, kind, scenario, part, indices, tasks):
     """Every sample of every replica is its image, seen through its task, with its target unit."""
-    data = PROTOCOLS[kind].data
+    data = STREAMS[kind].data
     images, labels = getattr(data, f"{part}_x"), getattr(data, f"{part}_y")
     assert batch.x.shape[:2] == batch.y.shape == batch.task.shape == indices.shape
     assert torch.equal(batch.indices, indices)
     for replica, seed in enumerate(SEEDS):
-        sequence = PROTOCOLS[kind].sequence(seed)
+        sequence = STREAMS[kind].sequence(seed)
         for place, index in enumerate(indices[replica].tolist()):
             number = int(tasks[replica, place])
             task = sequence[number]
@@ -50,7 +50,7 @@ def choose(kind, part, tasks):
     rng = np.random.default_rng(0)
     rows = []
     for replica, seed in enumerate(SEEDS):
-        sequence = PROTOCOLS[kind].sequence(seed)
+        sequence = STREAMS[kind].sequence(seed)
         rows.append([rng.choice(getattr(sequence[int(t)], part).numpy()) for t in tasks[replica]])
     return torch.tensor(np.array(rows))
 
@@ -59,7 +59,7 @@ def choose(kind, part, tasks):
 @WHERE
 def test_a_batch_is_the_pictures_and_targets_of_its_samples(kind, scenario, part):
     """With one task for all samples, and with one for each."""
-    subject = data_of(PROTOCOLS[kind], scenario)
+    subject = data_of(STREAMS[kind], scenario)
     for tasks, given in [(torch.full((3, 12), n), torch.tensor(n)) for n in range(3)] + [(TASKS, TASKS)]:
         indices = choose(kind, part, tasks)
         check(getattr(subject, part)(indices, given), kind, scenario, part, indices, tasks)
@@ -67,7 +67,7 @@ def test_a_batch_is_the_pictures_and_targets_of_its_samples(kind, scenario, part
 
 @WHERE
 def test_what_one_replica_looks_up_is_what_all_look_up(kind, scenario):
-    subject = data_of(PROTOCOLS[kind], scenario)
+    subject = data_of(STREAMS[kind], scenario)
     for given in (torch.tensor(1), TASKS):
         indices = choose(kind, "train", given.expand(3, 7))
         wanted = subject.train(indices, given)
@@ -112,32 +112,32 @@ def test_a_part_finds_samples_by_their_indices(kind, scenario):
 
 
 def test_a_batch_may_be_as_large_as_the_smallest_task_and_no_larger():
-    smallest = min(len(task.train) for seed in SEEDS for task in PROTOCOLS["split"].sequence(seed))
-    data_of(PROTOCOLS["split"], "class", batch=smallest)
+    smallest = min(len(task.train) for seed in SEEDS for task in STREAMS["split"].sequence(seed))
+    data_of(STREAMS["split"], "class", batch=smallest)
     with pytest.raises(ThreefoldError, match=f"batch must be at most {smallest}, .* smallest task, got {smallest + 1}"):
-        data_of(PROTOCOLS["split"], "class", batch=smallest + 1)
+        data_of(STREAMS["split"], "class", batch=smallest + 1)
 
 
-def test_data_are_copied_once_and_go_with_their_protocol():
-    """Cohort after cohort trains on the same images; those of a protocol that is gone take no room."""
-    first, second = (data_of(PROTOCOLS["permuted"], scenario) for scenario in ("task", "class"))
+def test_data_are_copied_once_and_go_with_their_stream():
+    """Cohort after cohort trains on the same images; those of a stream that is gone take no room."""
+    first, second = (data_of(STREAMS["permuted"], scenario) for scenario in ("task", "class"))
     assert first.train_x is second.train_x
     assert first.test_x is second.test_x
-    protocol = copy(PROTOCOLS["permuted"])
-    images = weakref.ref(data_of(protocol, "task").train_x)
+    stream = copy(STREAMS["permuted"])
+    images = weakref.ref(data_of(stream, "task").train_x)
     assert images() is not None
     assert images() is not first.train_x
-    del protocol
+    del stream
     gc.collect()
     assert images() is None
 
 
-def test_data_of_few_protocols_are_kept(monkeypatch):
+def test_data_of_few_streams_are_kept(monkeypatch):
     monkeypatch.setattr(device_data, "_ON_DEVICES", WeakKeyDictionary())
-    protocols = [copy(PROTOCOLS["permuted"]) for _ in range(device_data.AT_ONCE + 1)]
-    first, *others = [device_data._on_device(protocol, CPU)[0] for protocol in protocols]
-    for protocol, images in zip(protocols[1:], others, strict=True):
-        assert device_data._on_device(protocol, CPU)[0] is images
-    assert set(device_data._ON_DEVICES) == set(protocols[1:])
-    assert device_data._on_device(protocols[0], CPU)[0] is not first  # copied again
-    assert set(device_data._ON_DEVICES) == {protocols[-1], protocols[0]}
+    streams = [copy(STREAMS["permuted"]) for _ in range(device_data.AT_ONCE + 1)]
+    first, *others = [device_data._on_device(stream, CPU)[0] for stream in streams]
+    for stream, images in zip(streams[1:], others, strict=True):
+        assert device_data._on_device(stream, CPU)[0] is images
+    assert set(device_data._ON_DEVICES) == set(streams[1:])
+    assert device_data._on_device(streams[0], CPU)[0] is not first  # copied again
+    assert set(device_data._ON_DEVICES) == {streams[-1], streams[0]}

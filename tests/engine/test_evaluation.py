@@ -3,7 +3,7 @@
 import pytest
 import torch
 from plain_network import accuracy_plain
-from tiny_cohorts import PROTOCOLS, SCENARIOS, cohort, of, same_measured, watched
+from tiny_cohorts import SCENARIOS, STREAMS, cohort, of, same_measured, watched
 
 from threefold.engine import stack
 
@@ -14,17 +14,17 @@ SEEDS = [2, 9, 4]
 @pytest.mark.parametrize("kind", ["split", "permuted"])
 def test_accuracies_are_counted_over_every_test_sample(kind, scenario):
     """Before training, after each task, on each task, also those to come."""
-    protocol = PROTOCOLS[kind]
+    stream = STREAMS[kind]
     seen = watched(kind, scenario, SEEDS, iters=15)
-    sizes = {tuple(len(task.test) for task in protocol.sequence(seed)) for seed in SEEDS}
+    sizes = {tuple(len(task.test) for task in stream.sequence(seed)) for seed in SEEDS}
     assert kind == "permuted" or len(sizes) == len(SEEDS)
     measured = torch.cat([seen.measured.initial.unsqueeze(1), seen.measured.matrix], 1)
     assert measured.shape == (3, 4, 3)
     for replica, seed in enumerate(SEEDS):
-        tasks = protocol.sequence(seed)
+        tasks = stream.sequence(seed)
         for learned in range(4):
             weights = of(seen.weights[learned], replica)
-            expected = accuracy_plain(weights, protocol.data, tasks, scenario, learned)
+            expected = accuracy_plain(weights, stream.data, tasks, scenario, learned)
             assert measured[replica, learned].tolist() == pytest.approx(expected, abs=1e-9)
     assert (measured[:, -1] - measured[:, 0]).abs().max() > 10  # something was learned, so there was something to count
 

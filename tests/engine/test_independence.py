@@ -11,7 +11,7 @@ from tiny_cohorts import EVEN, SCENARIOS, furthest, method_of, of, same_bits, sa
 
 from threefold.methods import METHODS as REGISTRY
 from threefold.methods import Setting, parse, replay
-from threefold.nets import VAE
+from threefold.networks import VAE
 from threefold.scenarios import Outputs
 
 METHODS = [  # with other numbers for two more replicas, where it has any; 2000 samples are more than there are

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_cohorts import PROTOCOLS, cohort, copied, replicas, same_bits, same_measured, watched
+from tiny_cohorts import STREAMS, cohort, copied, replicas, same_bits, same_measured, watched
 from torch.utils._pytree import tree_leaves
 
 from threefold.engine import Training, sampling
@@ -153,7 +153,7 @@ SEEDS, CHUNK = [3, 1], 3
 
 
 def stack_of(method, scenario="class", task=0):
-    (stack,) = Stacks(PROTOCOLS["split"], [replicas(scenario, method, SEEDS)], Training(1, 16, 8)).trained
+    (stack,) = Stacks(STREAMS["split"], [replicas(scenario, method, SEEDS)], Training(1, 16, 8)).trained
     while stack.task < task:
         stack.consolidate()
         stack.begin_task(stack.task + 1)
@@ -289,7 +289,7 @@ def test_samples_that_are_asked_for_come_as_a_batch():
         for replica, seed in enumerate(SEEDS):
             indices = torch.randint(50, (4, 3), generator=generator(seed, "wishes replay", 1))[step]
             assert torch.equal(found["some"].indices[replica], indices)
-            assert torch.equal(found["some"].x[replica], PROTOCOLS["split"].data.train_x.flatten(1)[indices])
+            assert torch.equal(found["some"].x[replica], STREAMS["split"].data.train_x.flatten(1)[indices])
             assert (found["some"].task == 1).all()
 
 

@@ -49,7 +49,7 @@ def generative(scenarios=SCENARIOS):
     return [runs(scenario, method) for method in ("dgr", "dgr-distill") for scenario in scenarios]
 
 
-def together(asked, protocol="split", checkpoint=None, report=lambda progress: None):
+def together(asked, stream="split", checkpoint=None, report=lambda progress: None):
     """What was measured, and all weights at the end: few samples are decided otherwise by slightly wrong ones."""
     seen, measure = [], engine.accuracies
 
@@ -59,7 +59,7 @@ def together(asked, protocol="split", checkpoint=None, report=lambda progress: N
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "accuracies", watched)
-        measured = train(EVEN.get(protocol, protocol), asked, TRAINING, checkpoint, report)
+        measured = train(EVEN.get(stream, stream), asked, TRAINING, checkpoint, report)
     sizes = (len(each.seeds) for each in asked)
     ends = [{net: {n: p[:size] for n, p in params.items()} for net, params in weights.items()}
             for weights, size in zip(seen[-len(asked) :], sizes, strict=True)]  # fmt: skip
@@ -69,20 +69,20 @@ def together(asked, protocol="split", checkpoint=None, report=lambda progress: N
 KNOWN = {}
 
 
-def alone(asked, protocol="split"):
+def alone(asked, stream="split"):
     """Each as an experiment of its own; one that several tests compare with is trained once."""
     for each in asked:
-        key = protocol, each.scenario, tuple(each.networks())
+        key = stream, each.scenario, tuple(each.networks())
         if key not in KNOWN:
-            (KNOWN[key],) = together([each], protocol)
+            (KNOWN[key],) = together([each], stream)
         yield KNOWN[key]
 
 
-def as_alone(asked, stacks, protocol="split"):
+def as_alone(asked, stacks, stream="split"):
     """Train together, and compare with each alone; `stacks` are those of the training together then."""
-    wanted = list(alone(asked, protocol))
+    wanted = list(alone(asked, stream))
     stacks.clear()
-    found = together(asked, protocol)
+    found = together(asked, stream)
     for mine, its in zip(found, wanted, strict=True):
         assert same_bits(mine.weights, its.weights)
         assert same_measured(mine.measured, its.measured)
@@ -96,10 +96,10 @@ def trained(stacks):
 # DGR's generator
 
 
-@pytest.mark.parametrize("protocol", ["split", "permuted"])
-def test_cells_with_one_generator_come_to_what_each_comes_to_alone(protocol, stacks):
+@pytest.mark.parametrize("stream", ["split", "permuted"])
+def test_cells_with_one_generator_come_to_what_each_comes_to_alone(stream, stacks):
     asked = [*generative(), runs("hidden", "dgr+xdg:share=0.5")]
-    found = as_alone(asked, stacks, protocol)
+    found = as_alone(asked, stacks, stream)
     assert len(trained(stacks)) == len(stacks) == len(asked)
     assert [list(stack.own) for stack in stacks] == [["classifier", "generator"], *[["classifier"]] * 6]
     for stack in stacks[1:]:
@@ -151,10 +151,10 @@ def test_a_generator_that_may_learn_otherwise_is_not_lent(case, stacks):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("protocol", ["split", "permuted"])
-def test_stored_data_used_at_any_time_come_to_what_each_comes_to_alone(protocol, scenario, stacks):
+@pytest.mark.parametrize("stream", ["split", "permuted"])
+def test_stored_data_used_at_any_time_come_to_what_each_comes_to_alone(stream, scenario, stacks):
     plain = replicas(scenario, "none", [1, 2])
-    as_alone([*(stored(scenario, use) for use in ("training", "execution", "both")), plain], stacks, protocol)
+    as_alone([*(stored(scenario, use) for use in ("training", "execution", "both")), plain], stacks, stream)
     assert [len(stack.seeds) for stack in trained(stacks)] == [4, 2]
     assert len(stacks) == 4, "the first and the second are evaluated as others are trained"
 

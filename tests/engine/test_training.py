@@ -2,23 +2,23 @@
 
 import pytest
 from plain_network import train_plain
-from tiny_cohorts import PROTOCOLS, SCENARIOS, cohort, furthest, of, watched
+from tiny_cohorts import SCENARIOS, STREAMS, cohort, furthest, of, watched
 
 SEEDS, LR = [4, 1, 7], [1e-2, 3e-3, 1e-2]
 BATCH = 16
 CLOSE = 2e-5  # float32 against float64: weights of size 0.1 to 1 after 24 steps of up to 0.01 each
-WHERE = pytest.mark.parametrize(("kind", "scenario"), [(k, s) for k in PROTOCOLS for s in SCENARIOS])
+WHERE = pytest.mark.parametrize(("kind", "scenario"), [(k, s) for k in STREAMS for s in SCENARIOS])
 
 
-def apart(seen, protocol, scenario, lr=LR, seeds=SEEDS):
+def apart(seen, stream, scenario, lr=LR, seeds=SEEDS):
     """The weights of every replica after every task, trained alone from the same start on the same batches."""
     for replica, seed in enumerate(seeds):
         batches = []
-        for number in range(protocol.tasks):
+        for number in range(stream.tasks):
             indices, tasks = (t[replica].tolist() for t in seen.of_task(number))
             batches.append(list(zip(indices, tasks, strict=True)))
         start = of(seen.weights[0], replica)
-        plain = train_plain(start, protocol.data, protocol.sequence(seed), scenario, lr[replica], batches)
+        plain = train_plain(start, stream.data, stream.sequence(seed), scenario, lr[replica], batches)
         for number, weights in enumerate(plain):
             yield replica, number, weights
 
@@ -27,7 +27,7 @@ def apart(seen, protocol, scenario, lr=LR, seeds=SEEDS):
 @WHERE
 def test_a_stack_learns_what_plain_networks_learn(kind, scenario, method):
     seen = watched(kind, scenario, SEEDS, method=method, lr=LR)
-    for replica, number, weights in apart(seen, PROTOCOLS[kind], scenario):
+    for replica, number, weights in apart(seen, STREAMS[kind], scenario):
         assert furthest(of(seen.weights[number + 1], replica), weights) < CLOSE
         assert furthest(of(seen.weights[number], replica), weights) > 200 * CLOSE  # every task moved them
 
@@ -36,7 +36,7 @@ def test_a_stack_learns_what_plain_networks_learn(kind, scenario, method):
 def test_so_do_a_shared_output_layer_and_a_single_replica(kind, scenario, seeds):
     """Table B.1's second column without its gates has Domain-IL's output layer."""
     seen = watched(kind, scenario, seeds, lr=LR[: len(seeds)])
-    for replica, number, weights in apart(seen, PROTOCOLS[kind], scenario, LR, seeds):
+    for replica, number, weights in apart(seen, STREAMS[kind], scenario, LR, seeds):
         assert furthest(of(seen.weights[number + 1], replica), weights) < CLOSE
 
 
@@ -63,7 +63,7 @@ def steps(kind, scenario, method, iters=12):
         indices, tasks = seen.of_task(newest)
         for replica, seed in enumerate(SEEDS):
             rows = zip(indices[replica].tolist(), tasks[replica].tolist(), strict=True)
-            yield PROTOCOLS[kind].sequence(seed), newest, [list(zip(*row, strict=True)) for row in rows]
+            yield STREAMS[kind].sequence(seed), newest, [list(zip(*row, strict=True)) for row in rows]
 
 
 def in_passes(rows, size):
@@ -78,7 +78,7 @@ def in_passes(rows, size):
 
 @WHERE
 def test_none_sees_the_current_task_alone_in_passes(kind, scenario):
-    labels = PROTOCOLS[kind].data.train_y.tolist()
+    labels = STREAMS[kind].data.train_y.tolist()
     for sequence, newest, rows in steps(kind, scenario, "none"):
         assert {task for row in rows for _, task in row} == {newest}
         assert {labels[index] for row in rows for index, _ in row} <= set(sequence[newest].classes)
@@ -88,7 +88,7 @@ def test_none_sees_the_current_task_alone_in_passes(kind, scenario):
 @WHERE
 def test_offline_sees_all_tasks_so_far(kind, scenario):
     """In Task-IL every batch is shared equally; elsewhere tasks come as often as they have data."""
-    labels, uneven = PROTOCOLS[kind].data.train_y.tolist(), 0
+    labels, uneven = STREAMS[kind].data.train_y.tolist(), 0
     for sequence, newest, rows in steps(kind, scenario, "offline"):
         for row in rows:
             assert all(labels[index] in sequence[task].classes for index, task in row)

@@ -14,8 +14,8 @@ from threefold.engine.sampling import Sampler
 from threefold.engine.sharing import Stacks
 from threefold.engine.step import TrainingStep
 from threefold.methods import Method, Part, hyper, parse
-from threefold.protocols import Permuted, Split
 from threefold.scenarios import Scenario, find
+from threefold.streams import Permuted, Split
 
 engine = import_module("threefold.engine.train")  # the package's attribute of that name is the function
 SCENARIOS = ["task", "domain", "class"]
@@ -34,7 +34,7 @@ def tiny_data(classes=6, base=24, more=5, dtype=torch.float32):
     return replace(data, train_x=data.train_x.to(dtype), test_x=data.test_x.to(dtype))
 
 
-PROTOCOLS = {"split": Split(tiny_data(), 3), "permuted": Permuted(tiny_data(classes=4), 3)}
+STREAMS = {"split": Split(tiny_data(), 3), "permuted": Permuted(tiny_data(classes=4), 3)}
 # for comparisons in every bit: 16 classes in every task, so that with 16 hidden units all widths are multiples of 16
 EVEN = {"split": Split(tiny_data(48, 6, 2), 3), "permuted": Permuted(tiny_data(16, 6, 2), 3)}
 
@@ -83,13 +83,13 @@ def replicas(scenario, methods, seeds, lr=1e-2):
 
 
 def cohort(
-    protocol, scenario, seeds, *, method="none", lr=1e-2, iters=8, batch=16, hidden=8, checkpoint=None, **also
+    stream, scenario, seeds, *, method="none", lr=1e-2, iters=8, batch=16, hidden=8, checkpoint=None, **also
 ) -> Measured:
     """Train one stack."""
     if checkpoint and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
     asked, training = replicas(scenario, method, seeds, lr), Training(iters=iters, batch=batch, hidden=hidden)
-    (measured,) = train(PROTOCOLS.get(protocol, protocol), [asked], training, checkpoint, **also)
+    (measured,) = train(STREAMS.get(stream, stream), [asked], training, checkpoint, **also)
     return measured
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from threefold.experiments.ask import Asked, Options
 
 from threefold import Dataset, Split
 from threefold.experiments import Cell, Result, Settings, Watcher, ask, cohort
-from threefold.experiments.ask import Asked, Options
 from threefold.experiments.cohort import Cohort, capacity
 from threefold.experiments.spec import paper_experiment
 from threefold.methods import parse

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from threefold.experiments.ask import Asked, Options, ask
+
 from threefold.experiments.cell import written
 from threefold.experiments.spec import load_experiment
 
 TOP = """
-protocol = "split"
+stream = "split"
 data = "small.npz"
 tasks = 2
 seeds = 3
@@ -42,7 +42,7 @@ with = { strength = [1, 2], share = 0.5 }
 )
 
 
-NONE = "protocol = 'split-mnist'\nmethods = [{ method = 'none' }]"
+NONE = "stream = 'split-mnist'\nmethods = [{ method = 'none' }]"
 
 
 def small_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

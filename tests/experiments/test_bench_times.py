@@ -16,7 +16,7 @@ from threefold.bench import floor as floor_module
 from threefold.data import Dataset
 from threefold.engine import Measured
 from threefold.methods import METHODS, Method
-from threefold.protocols import Permuted, Protocol, Split
+from threefold.streams import Permuted, Split, Stream
 
 CPU = torch.device("cpu")
 
@@ -33,15 +33,15 @@ def small(samples: int = 400) -> Dataset:
 
 
 @pytest.fixture(params=[Split, Permuted])
-def protocol(request: pytest.FixtureRequest) -> Protocol:
-    kind: type[Protocol] = request.param
+def stream(request: pytest.FixtureRequest) -> Stream:
+    kind: type[Stream] = request.param
     return kind(small())
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
-def test_all_three_kinds_of_step_are_timed(protocol: Protocol, replicas: int) -> None:
-    timing = steps._compare(protocol, replicas, CPU, rounds=3)
-    assert (timing.protocol, timing.replicas) == (protocol.name, replicas)
+def test_all_three_kinds_of_step_are_timed(stream: Stream, replicas: int) -> None:
+    timing = steps._compare(stream, replicas, CPU, rounds=3)
+    assert (timing.stream, timing.replicas) == (stream.name, replicas)
     assert min(timing.cohort, timing.alone, timing.products) > 0
 
 
@@ -91,10 +91,8 @@ def test_medians_are_taken_in_turns_after_warming_up(monkeypatch: pytest.MonkeyP
     assert all(one != other for one, other in pairwise(called))
 
 
-def test_the_bare_products_are_those_of_the_cohorts_network(
-    protocol: Protocol, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stack = steps._stack(protocol, Method(), "class", 3, CPU)
+def test_the_bare_products_are_those_of_the_cohorts_network(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = steps._stack(stream, Method(), "class", 3, CPU)
     shapes = []
     monkeypatch.setattr(torch, "bmm", lambda a, b: shapes.append((tuple(a.shape), tuple(b.shape))))
     steps.products(stack)()
@@ -149,7 +147,7 @@ def test_growth_takes_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     floors = {(g.what, g.size, g.method): g.floor for g in grown}
     assert floors["replicas", 2, "none"] == 2 * floors["replicas", 1, "none"]
     assert floors["hidden units", 8, "none"] > floors["hidden units", 4, "none"]
-    assert Split.defaults.hidden == 8  # of the other protocols
+    assert Split.defaults.hidden == 8  # of the other streams
 
 
 def test_a_grid_and_as_many_seeds_are_trained_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +156,7 @@ def test_a_grid_and_as_many_seeds_are_trained_in_turns(monkeypatch: pytest.Monke
     warm = [{"train": seconds, "consolidate": 1.0} for seconds in (2.0, 3.0, 9.0, 4.0, 8.0, 6.0)]
     times = iter(cold + warm)
 
-    def fake(protocol, asked, training):  # type: ignore[no-untyped-def]
+    def fake(stream, asked, training):  # type: ignore[no-untyped-def]
         (each,) = asked
         trained.append(([method.parts[0].strength for method in each.methods], each.seeds))
         assert (training.iters, training.hidden, len(each.lr)) == (40, 8, len(each.seeds))
@@ -231,7 +229,7 @@ def test_a_difference_is_that_of_the_last_averages_seed_by_seed() -> None:
 def test_the_command_shows_the_ratio(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(bench, "bench_grid", lambda *given: asked.append(given) or [grid.Beside("all", 3.0, 2.0)])
-    ended = cli("bench", "grid", "--device", "cpu", "--protocol", "permuted")
+    ended = cli("bench", "grid", "--device", "cpu", "--stream", "permuted")
     assert (ended.status, asked) == (0, [("cpu", "fp32", Permuted, 3)])
     assert "1.50" in ended.out
     refused = cli("bench", "greed")

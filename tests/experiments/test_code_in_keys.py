@@ -59,9 +59,9 @@ def data():
     return threefold.Dataset.from_arrays(images[:160], labels[:160], images[160:], labels[160:], name="dots")
 
 
-def trained(protocol, method, store):
+def trained(stream, method, store):
     short = {"iters": 3, "hidden": 4, "batch": 8, "device": "cpu"}
-    return threefold.run(protocol, scenario="task", method=method, seeds=2, store=store, **short)
+    return threefold.run(stream, scenario="task", method=method, seeds=2, store=store, **short)
 
 
 class Reverse(Split):
@@ -71,7 +71,7 @@ class Reverse(Split):
         return super().sequence(seed)[::-1]
 
 
-def test_a_subclass_of_a_protocol_has_a_key_of_its_own(data, tmp_path):
+def test_a_subclass_of_a_stream_has_a_key_of_its_own(data, tmp_path):
     store = tmp_path / "runs.db"
     plain, reverse = trained(Split(data, 2), "none", store), trained(Reverse(data, 2), "none", store)
     again = trained(Reverse(data, 2), "none", None)
@@ -175,7 +175,7 @@ def test_threefolds_own_code_has_a_revision_instead(data):
     assert code_of(Split) is None
     cell = Cell.of(Split(data, 2), SCENARIOS["task"], Method(EWC(strength=1)), Settings.checked(device="cpu"))
     assert cell.spec()["numerics"] == threefold.version.NUMERICS
-    assert "code" not in cell.spec()["method"] | cell.spec()["protocol"]
+    assert "code" not in cell.spec()["method"] | cell.spec()["stream"]
 
 
 @given(

@@ -161,7 +161,7 @@ def test_a_cohort_with_a_run_that_nobody_wants_now_is_not_gone_on_with(
     assert not folder.exists(), "now they are"
 
 
-def test_the_same_runs_in_two_protocols_are_not_one_cohort(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_runs_in_two_streams_are_not_one_cohort(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks are stacked where they have their tasks in common, so the checkpoint would not fit."""
     kill_begun(store, monkeypatch, (1, 2))
     twin = cell(small_split(tasks=4), "ewc:strength=100", iters=3)

@@ -25,7 +25,7 @@ from threefold.experiments.cohort import Cohort, capacity, left_of, plan
 def label(run: Run) -> tuple[str, ...]:
     """A run without its seed and numbers."""
     uses = tuple(part.use for part in run.cell.method.parts if hasattr(part, "use"))
-    return run.cell.protocol.name, str(run.cell.task_id_in or run.cell.scenario.name), run.cell.method.name, *uses
+    return run.cell.stream.name, str(run.cell.task_id_in or run.cell.scenario.name), run.cell.method.name, *uses
 
 
 def joined(name: str) -> Counter[frozenset[tuple[str, ...]]]:
@@ -38,16 +38,16 @@ def joined(name: str) -> Counter[frozenset[tuple[str, ...]]]:
     return Counter(frozenset(map(label, cohort.runs)) for cohort in cohorts if len(cohort.stacks) > 1)
 
 
-def one_generator(protocol: str, *where: str) -> frozenset[tuple[str, ...]]:
-    return frozenset((protocol, place, method) for place in where for method in ("dgr", "dgr-distill"))
+def one_generator(stream: str, *where: str) -> frozenset[tuple[str, ...]]:
+    return frozenset((stream, place, method) for place in where for method in ("dgr", "dgr-distill"))
 
 
-@pytest.mark.parametrize(("name", "protocol"), [("table4", "split"), ("table5", "permuted")])
+@pytest.mark.parametrize(("name", "stream"), [("table4", "split"), ("table5", "permuted")])
 def test_the_generative_cells_of_a_table_are_one_cohort(
-    name: str, protocol: str, monkeypatch: pytest.MonkeyPatch
+    name: str, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_mnist(monkeypatch)
-    assert joined(name) == Counter([one_generator(protocol, "output", "domain", "class")])
+    assert joined(name) == Counter([one_generator(stream, "output", "domain", "class")])
 
 
 def test_gated_or_not_in_table_b1(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,11 +58,11 @@ def test_gated_or_not_in_table_b1(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_stored_data_of_figure_c1_by_what_they_are_trained_as(monkeypatch: pytest.MonkeyPatch) -> None:
     small_mnist(monkeypatch)
-    wanted = [one_generator(protocol, "output", "domain", "class") for protocol in ("split", "permuted")]
-    for protocol in ("split", "permuted"):
+    wanted = [one_generator(stream, "output", "domain", "class") for stream in ("split", "permuted")]
+    for stream in ("split", "permuted"):
         for place in ("output", "domain", "class"):
-            wanted.append(frozenset((protocol, place, "er", use) for use in ("training", "both")))
-            wanted.append(frozenset([(protocol, place, "none"), (protocol, place, "er", "execution")]))
+            wanted.append(frozenset((stream, place, "er", use) for use in ("training", "both")))
+            wanted.append(frozenset([(stream, place, "none"), (stream, place, "er", "execution")]))
     assert joined("figureC1") == Counter(wanted)
 
 
@@ -82,7 +82,7 @@ PERMUTED = Permuted(SPLIT.data, 2)
         cell(SPLIT, "none", "task", iters=3),
         cell(SPLIT, "er:budget=4", "task", iters=3),
     ],
-    ids=["iters", "hidden", "batch", "lr", "pool", "data", "protocol", "none", "er"],
+    ids=["iters", "hidden", "batch", "lr", "pool", "data", "stream", "none", "er"],
 )
 def test_what_would_be_trained_otherwise_is_not_joined(other: Cell) -> None:
     cohorts = planned(runs([*GENERATIVE, other]))
@@ -181,7 +181,7 @@ def test_every_run_is_in_one_cohort_whatever_the_mixture(wanted: list[Run], netw
     assert Counter(run for cohort in cohorts for run in cohort.runs) == Counter(wanted)
     assert plan(wanted, memory) == cohorts
     for cohort in cohorts:
-        assert {run.cell.protocol for run in cohort.runs} == {cohort.cell.protocol}
+        assert {run.cell.stream for run in cohort.runs} == {cohort.cell.stream}
         assert {run.cell.training for run in cohort.runs} == {cohort.cell.training}
         assert tuple(run for stack in cohort.stacks for run in stack) == cohort.runs, "a stack is in one piece"
         assert len({run.cell.scenario for run in cohort.stacks[0]}) == 1

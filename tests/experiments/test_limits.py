@@ -10,21 +10,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from spec_lab import METHODS, TOP, asked, small_data, write
+from threefold.experiments.ask import Options, ask
 from torch import nn
 
 import threefold
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
 from threefold.experiments import Cell, Settings, Stopped, limits, run_cells
-from threefold.experiments.ask import Options, ask
 from threefold.experiments.cohort import capacity
 from threefold.experiments.limits import LARGEST, Sizes, check_runs, in_bytes
 from threefold.experiments.spec import load_experiment
 from threefold.methods import Method, Part, hyper, parse
 from threefold.methods.part import Setting
-from threefold.nets import MLP
-from threefold.protocols import Permuted, Split
+from threefold.networks import MLP
 from threefold.scenarios import SCENARIOS, Outputs
+from threefold.streams import Permuted, Split
 
 sizes = st.integers(1, 40)
 
@@ -237,7 +237,7 @@ def test_what_is_counted_is_what_is_planned(
 
 
 class Backwards(Split):
-    """A protocol of the user's: tasks in the other order, and fewer samples."""
+    """A stream of the user's: tasks in the other order, and fewer samples."""
 
     def sequence(self, seed: int) -> list[Any]:
         tasks = super().sequence(seed)[::-1]
@@ -252,9 +252,9 @@ class Less(Permuted):
 @pytest.mark.parametrize("kind", [Split, Permuted, Backwards, Less])
 def test_the_smallest_task_is_that_of_the_sequence(data: Dataset, kind: type[Split]) -> None:
     uneven = Dataset.from_arrays(data.train_x[7:], data.train_y[7:], data.test_x, data.test_y)
-    protocol = kind(uneven, 2)
+    stream = kind(uneven, 2)
     for seed in range(9):
-        assert protocol.smallest_task(seed) == min(len(task.train) for task in protocol.sequence(seed))
+        assert stream.smallest_task(seed) == min(len(task.train) for task in stream.sequence(seed))
 
 
 def test_ten_thousand_runs_are_planned_in_seconds(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 from cohort_lab import asked, small_mnist
+from threefold.experiments.ask import Asked
 
 from threefold.errors import ThreefoldError
 from threefold.experiments import Cell, Run, Settings
-from threefold.experiments.ask import Asked
 from threefold.experiments.cohort import plan
 from threefold.experiments.spec import PAPER, paper_experiment
 from threefold.methods import parse
@@ -33,12 +33,12 @@ def _small_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     small_mnist(monkeypatch)
 
 
-def values(found: Asked, method: str, hyperparameter: str, protocol: str = "split") -> dict[str, set[float]]:
+def values(found: Asked, method: str, hyperparameter: str, stream: str = "split") -> dict[str, set[float]]:
     """The values of a hyperparameter, by scenario."""
     by: dict[str, set[float]] = {}
     for cell in found.cells:
         for part in cell.method.parts:
-            if part.name == method and cell.protocol.name == protocol:
+            if part.name == method and cell.stream.name == stream:
                 by.setdefault(cell.scenario.name, set()).add(getattr(part, hyperparameter))
     return by
 
@@ -72,7 +72,7 @@ def test_each_has_its_seeds(name: str) -> None:
     dimensions on permuted MNIST."""
     found = asked(name)
     for cell in (*found.cells, *found.validation):
-        permuted = cell.protocol.name == "permuted"
+        permuted = cell.stream.name == "permuted"
         wanted = {"figureC1": 5 if permuted else 20, "figureD1": 3, "figureD2": 3}.get(name, 20)
         if name == "figureD2" and cell.method.name == "online-ewc":
             wanted = 1
@@ -119,22 +119,20 @@ def test_table_b1_has_both_columns() -> None:
     assert Counter(cell.task_id_in for cell in found.cells) == {"output": 7, "hidden": 7}
     assert all(cell for cell in by.values()), "the first column is Table 5's"
     assert {cell.scenario.name for cell in found.cells} == {"task"}
-    assert {cell.protocol.title for cell in found.cells} == {"permuted-mnist"}
+    assert {cell.stream.title for cell in found.cells} == {"permuted-mnist"}
 
 
-@pytest.mark.parametrize(("name", "protocol"), [("table4", "split"), ("table5", "permuted")])
-def test_hyperparameters_are_those_of_the_notes(name: str, protocol: str) -> None:
+@pytest.mark.parametrize(("name", "stream"), [("table4", "split"), ("table5", "permuted")])
+def test_hyperparameters_are_those_of_the_notes(name: str, stream: str) -> None:
     found = asked(name)
     for (method, hyperparameter), selected in NOTES.items():
         wanted = {
-            scenario: {value} for scenario, value in zip(("task", "domain", "class"), selected[protocol], strict=False)
+            scenario: {value} for scenario, value in zip(("task", "domain", "class"), selected[stream], strict=False)
         }
-        assert values(found, method, hyperparameter, protocol) == wanted
-    assert values(found, "icarl", "budget", protocol) == {"class": {2000}}
-    assert values(found, "icarl", "temperature", protocol) == {"class": {2}}
-    assert {reduction for some in values(found, "lwf", "reduction", protocol).values() for reduction in some} == {
-        "mean"
-    }
+        assert values(found, method, hyperparameter, stream) == wanted
+    assert values(found, "icarl", "budget", stream) == {"class": {2000}}
+    assert values(found, "icarl", "temperature", stream) == {"class": {2}}
+    assert {reduction for some in values(found, "lwf", "reduction", stream).values() for reduction in some} == {"mean"}
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -174,7 +172,7 @@ READ_OTHERWISE = {
 
 @pytest.mark.parametrize(("method", "options"), JUDGED.items())
 def test_other_hyperparameters_than_the_papers_are_not_judged(method: str, options: list[str]) -> None:
-    split = asked("table4").cells[0].protocol
+    split = asked("table4").cells[0].stream
     default = Cell.of(split, SCENARIOS["class"], parse(method), Settings.checked(device="cpu"))
     assert default.comparable
     for option in options:
@@ -186,14 +184,14 @@ def test_other_hyperparameters_than_the_papers_are_not_judged(method: str, optio
         assert cell.comparable, option
 
 
-@pytest.mark.parametrize(("protocol", "factor"), [("split", 1), ("permuted", 10)])
-def test_figure_c1_has_the_papers_budgets(protocol: str, factor: int) -> None:
+@pytest.mark.parametrize(("stream", "factor"), [("split", 1), ("permuted", 10)])
+def test_figure_c1_has_the_papers_budgets(stream: str, factor: int) -> None:
     found, budgets = asked("figureC1"), {factor * step for step in STEPS}
-    assert values(found, "er", "budget", protocol) == dict.fromkeys(("task", "domain", "class"), budgets)
-    assert values(found, "icarl", "budget", protocol) == {"class": budgets}
+    assert values(found, "er", "budget", stream) == dict.fromkeys(("task", "domain", "class"), budgets)
+    assert values(found, "icarl", "budget", stream) == {"class": budgets}
     uses = {"training", "execution", "both"}
-    assert values(found, "er", "use", protocol) == dict.fromkeys(("task", "domain", "class"), uses)
-    others = {cell.method.name for cell in found.cells if cell.protocol.name == protocol} - {"er", "icarl"}
+    assert values(found, "er", "use", stream) == dict.fromkeys(("task", "domain", "class"), uses)
+    others = {cell.method.name for cell in found.cells if cell.stream.name == stream} - {"er", "icarl"}
     assert others == OTHERS
 
 
@@ -204,7 +202,7 @@ def decades(first: int, last: int) -> set[float]:
 def test_figure_d1_has_the_notes_grids() -> None:
     found = asked("figureD1")
     every = ("task", "domain", "class")
-    assert {cell.protocol.title for cell in found.cells} == {"split-mnist"}
+    assert {cell.stream.title for cell in found.cells} == {"split-mnist"}
     assert values(found, "xdg", "share") == {"task": {round(0.05 * k, 2) for k in range(20)}}
     assert values(found, "ewc", "strength") == dict.fromkeys(every, decades(0, 13))
     assert values(found, "online-ewc", "strength") == dict.fromkeys(every, decades(0, 13))
@@ -216,7 +214,7 @@ def test_figure_d1_has_the_notes_grids() -> None:
 def test_figure_d2_has_the_notes_grids() -> None:
     found = asked("figureD2")
     every = ("task", "domain", "class")
-    assert {cell.protocol.title for cell in found.cells} == {"permuted-mnist"}
+    assert {cell.stream.title for cell in found.cells} == {"permuted-mnist"}
     assert values(found, "xdg", "share", "permuted") == {"task": {k / 10 for k in range(10)}}
     assert values(found, "ewc", "strength", "permuted") == dict.fromkeys(every, decades(0, 7))
     assert values(found, "online-ewc", "strength", "permuted") == dict.fromkeys(every, decades(0, 7))
@@ -227,10 +225,10 @@ def test_figure_d2_has_the_notes_grids() -> None:
 def test_they_are_trained_as_in_the_paper() -> None:
     for name in PAPER:
         for cell in asked(name).cells:
-            split = cell.protocol.name == "split"
+            split = cell.stream.name == "split"
             wanted = (2000, 128, 400, 0.001) if split else (5000, 128, 1000, 0.0001)
             assert (cell.training.iters, cell.training.batch, cell.training.hidden, cell.lr) == wanted
-            assert cell.protocol.tasks == (5 if split else 10)
+            assert cell.stream.tasks == (5 if split else 10)
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -238,14 +236,14 @@ def test_quick_has_every_method_in_every_scenario_with_the_ends_of_every_grid(na
     quick, whole = asked(name, quick=True), asked(name)
 
     def places(found: Asked) -> set[tuple[str, str, str]]:
-        return {(cell.protocol.title, cell.scenario.name, cell.method.name) for cell in found.cells}
+        return {(cell.stream.title, cell.scenario.name, cell.method.name) for cell in found.cells}
 
     assert places(quick) == places(whole)
     assert len(quick.cells) <= len(whole.cells)
     assert max(cell.training.iters for cell in quick.cells) <= 100
     assert len(quick.seeds) <= 2
     assert quick.name == f"{name} quick", "it does not stand in for the real one"
-    for protocol in ("split", "permuted"):
+    for stream in ("split", "permuted"):
         for method, hyperparameter in (
             ("er", "budget"),
             ("xdg", "share"),
@@ -253,7 +251,7 @@ def test_quick_has_every_method_in_every_scenario_with_the_ends_of_every_grid(na
             ("online-ewc", "decay"),
         ):
             ends = [
-                {scenario: (min(v), max(v)) for scenario, v in values(found, method, hyperparameter, protocol).items()}
+                {scenario: (min(v), max(v)) for scenario, v in values(found, method, hyperparameter, stream).items()}
                 for found in (quick, whole)
             ]
             assert ends[0] == ends[1]

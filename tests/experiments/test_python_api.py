@@ -135,10 +135,10 @@ def test_settings_not_given_are_the_papers(split: Split) -> None:
         ({"device": "gpu"}, ["device 'gpu'", "'cpu'"]),
         ({"device": None}, ["device 'None'", "auto, cpu, cuda"]),
         ({"precision": "fp16"}, ["precision 'fp16'", "fp32, tf32"]),
-        ({"tasks": 2}, ["tasks is 2", "the protocol has its own"]),
+        ({"tasks": 2}, ["tasks is 2", "the stream has its own"]),
         ({"task_id_in": "hidden"}, ["task-id-in is 'hidden'", "Class-IL"]),
-        ({"protocol": Split}, ["protocol is <class", "Split(data)"]),
-        ({"protocol": "spilt-mnist"}, ["protocol 'spilt-mnist'", "'split-mnist'"]),
+        ({"stream": Split}, ["stream is <class", "Split(data)"]),
+        ({"stream": "spilt-mnist"}, ["stream 'spilt-mnist'", "'split-mnist'"]),
         ({"store": "no/such.db"}, ["store 'no/such.db'", "existing folder"]),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
@@ -146,9 +146,9 @@ def test_settings_not_given_are_the_papers(split: Split) -> None:
 def test_every_mistake_is_a_threefold_error_and_writes_nothing(
     split: Split, tmp_path: Path, changes: dict[str, object], named: list[str]
 ) -> None:
-    asked = {"protocol": split, "scenario": "class", "seeds": 1} | QUICK | changes
+    asked = {"stream": split, "scenario": "class", "seeds": 1} | QUICK | changes
     with pytest.raises(ThreefoldError) as caught:
-        threefold.run(asked.pop("protocol"), **asked)  # type: ignore[arg-type]
+        threefold.run(asked.pop("stream"), **asked)  # type: ignore[arg-type]
     for piece in named:
         assert piece in str(caught.value)
     assert list(tmp_path.iterdir()) == []

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from spec_lab import METHODS, asked, names, small_data, write
+from threefold.experiments.ask import sections
 from tiny_lab import Ended
 
 from threefold.errors import ThreefoldError
 from threefold.experiments import Run
-from threefold.experiments.ask import sections
 from threefold.experiments.cohort import plan
 from threefold.results import Store
 
@@ -100,12 +100,12 @@ SEVERAL = """
     hidden = 8
     batch = 16
     [[parts]]
-    protocol = "split"
+    stream = "split"
     data = "small.npz"
     tasks = 2
     methods = [{ method = "none" }]
     [[parts]]
-    protocol = "permuted"
+    stream = "permuted"
     data = "small.npz"
     tasks = 3
     seeds = "2-3"
@@ -116,7 +116,7 @@ SEVERAL = """
 
 def test_a_part_and_a_method_may_have_seeds_of_their_own() -> None:
     found = asked(SEVERAL)
-    seeds = {(cell.protocol.name, cell.method.name): found.seeds_of(cell) for cell in found.cells}
+    seeds = {(cell.stream.name, cell.method.name): found.seeds_of(cell) for cell in found.cells}
     assert seeds == {("split", "none"): (1, 2, 3, 4), ("permuted", "none"): (2, 3), ("permuted", "ewc"): (1,)}
     assert {several: len(cells) for several, cells in found.by_seeds().items()} == {(1, 2, 3, 4): 3, (2, 3): 1, (1,): 1}
     assert list(asked(SEVERAL, seeds="5,9").by_seeds()) == [(5, 9)]
@@ -159,7 +159,7 @@ def test_quick_thins_grids_and_keeps_their_ends() -> None:
 def test_quick_is_never_longer_than_the_file() -> None:
     text = METHODS.replace("seeds = 3", "seeds = 1") + "[quick]\niters = 40\nhidden = 50\ntasks = 9\nseeds = 5\n"
     found, whole = asked(text, quick=True), asked(text)
-    assert {(cell.training.iters, cell.training.hidden, cell.protocol.tasks) for cell in found.cells} == {(6, 8, 2)}
+    assert {(cell.training.iters, cell.training.hidden, cell.stream.tasks) for cell in found.cells} == {(6, 8, 2)}
     assert found.seeds == whole.seeds == (1,)
     own = asked(text.replace("seeds = 1", 'seeds = "3-9"').replace("seeds = 5", "seeds = 2"), quick=True)
     assert own.seeds == (1, 2)
@@ -171,27 +171,25 @@ def test_quick_is_never_longer_than_the_paper_where_the_file_is_silent() -> None
         iters = 3000
         hidden = 700
         [[parts]]
-        protocol = "split"
+        stream = "split"
         data = "small.npz"
         tasks = 2
         methods = [{ method = "none" }]
         [[parts]]
-        protocol = "permuted"
+        stream = "permuted"
         data = "small.npz"
         methods = [{ method = "none" }]
     """
-    trained = {
-        (cell.protocol.name, cell.training.iters, cell.training.hidden) for cell in asked(text, quick=True).cells
-    }
+    trained = {(cell.stream.name, cell.training.iters, cell.training.hidden) for cell in asked(text, quick=True).cells}
     assert trained == {("split", 2000, 400), ("permuted", 3000, 700)}
 
 
-def test_one_file_may_hold_several_protocols() -> None:
+def test_one_file_may_hold_several_streams() -> None:
     other = SEVERAL.replace(
         '{ method = "ewc", with = { strength = 1 }, seeds = 1 }', '{ method = "xdg", scenarios = ["task"] }'
     )
     found = asked(other)
-    assert [(cell.protocol.title, cell.protocol.tasks, cell.scenario.name) for cell in found.cells] == [
+    assert [(cell.stream.title, cell.stream.tasks, cell.scenario.name) for cell in found.cells] == [
         ("split-small", 2, "task"),
         ("split-small", 2, "domain"),
         ("split-small", 2, "class"),

@@ -27,7 +27,7 @@ def mistakes(text: str) -> str:
 
 def test_five_mistakes_are_named_at_once_each_with_its_place() -> None:
     sentence = mistakes("""
-        protocol = "spilt-mnist"
+        stream = "spilt-mnist"
         seeds = "7-3"
         scenarios = ["task", "clas"]
         [training]
@@ -38,7 +38,7 @@ def test_five_mistakes_are_named_at_once_each_with_its_place() -> None:
     """)
     assert "has 5 mistakes: " in sentence
     for mistake in (
-        "protocol 'spilt-mnist' is not known; did you mean 'split-mnist'?",
+        "stream 'spilt-mnist' is not known; did you mean 'split-mnist'?",
         "seeds is '7-3', which has a range that runs backwards; use a count",
         "scenarios[1]: scenario 'clas' is not known; did you mean 'class'?",
         "training.iters is 0; right would be 1 or more",
@@ -51,10 +51,10 @@ def test_five_mistakes_are_named_at_once_each_with_its_place() -> None:
 def test_places_in_several_parts_are_told_apart() -> None:
     sentence = mistakes("""
         [[parts]]
-        protocol = "split-mnist"
+        stream = "split-mnist"
         methods = [{ method = "none" }]
         [[parts]]
-        protocol = "split-mnist"
+        stream = "split-mnist"
         methods = [{ method = "none" }, { method = "nine" }]
     """)
     assert sentence.endswith("has a mistake: parts[1].methods[1]: method 'nine' is not known; did you mean 'none'?")
@@ -63,71 +63,71 @@ def test_places_in_several_parts_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("protocol = ", "is not TOML: Invalid value (at end of document)."),
-        ("[[methods]]\nmethod = 'none'", 'has a mistake: protocol is missing; right would be protocol = "split-mnist"'),
-        ("protocol = 'split-mnist'", "has a mistake: methods is missing; right would be [[methods]] tables"),
-        ("", "has 2 mistakes: protocol is missing; right would be"),
+        ("stream = ", "is not TOML: Invalid value (at end of document)."),
+        ("[[methods]]\nmethod = 'none'", 'has a mistake: stream is missing; right would be stream = "split-mnist"'),
+        ("stream = 'split-mnist'", "has a mistake: methods is missing; right would be [[methods]] tables"),
+        ("", "has 2 mistakes: stream is missing; right would be"),
         ("title = 'x'", "; methods is missing; right would be [[methods]] tables"),
-        ("protocol = 'split-mnist'\nmethods = []", "methods is []; right would be [[methods]] tables"),
-        ("protocol = 'split-mnist'\n[methods]\nmethod = 'ewc'", "; right would be [[methods]] tables, one at least"),
-        ("protocol = 'split-mnist'\nmethods = [{ with = { x = 1 } }]", "methods[0].method is missing; right would be"),
-        ("protocol = 'split-mnist'\nmethods = [{ method = 'none' }]\nscenarios = []", "scenarios"),
+        ("stream = 'split-mnist'\nmethods = []", "methods is []; right would be [[methods]] tables"),
+        ("stream = 'split-mnist'\n[methods]\nmethod = 'ewc'", "; right would be [[methods]] tables, one at least"),
+        ("stream = 'split-mnist'\nmethods = [{ with = { x = 1 } }]", "methods[0].method is missing; right would be"),
+        ("stream = 'split-mnist'\nmethods = [{ method = 'none' }]\nscenarios = []", "scenarios"),
         (f"titel = 'x'\n{NONE}", "has a mistake: field 'titel' is not known; did you mean 'title'?"),
         (f"{NONE}\n[trainig]\niters = 5", "has a mistake: field 'trainig' is not known; did you mean 'training'?"),
         (f"itres = 5\n{NONE}", "field 'itres' is not known; did you mean 'training.iters'?"),
         (f"{NONE}\n[training]\nitres = 3", "field 'training.itres' is not known; did you mean 'iters'?"),
         (f"xyzzy = 5\n{NONE}", "field 'xyzzy' is not known; known: data, kind, methods,"),
         (
-            "protocol = 'split-mnist'\nmethods = [{ method = 'none', hyper = 3 }]",
+            "stream = 'split-mnist'\nmethods = [{ method = 'none', hyper = 3 }]",
             "field 'methods[0].hyper' is not known; known: method, note, scenarios, seeds, task_id_in, with",
         ),
         (
-            "protocol = 'split-mnist'\nmethods = [{ method = 'ewc', strength = 3 }]",
+            "stream = 'split-mnist'\nmethods = [{ method = 'ewc', strength = 3 }]",
             "field 'methods[0].strength' is not known; did you mean 'with.strength'?",
         ),
         (
-            "protocol = 'split'\n[[parts]]\nprotocol = 'split'\nmethods = [{ method = 'none' }]",
-            "field 'protocol' stands beside the [[parts]]; right would be inside each of them",
+            "stream = 'split'\n[[parts]]\nstream = 'split'\nmethods = [{ method = 'none' }]",
+            "field 'stream' stands beside the [[parts]]; right would be inside each of them",
         ),
         (
-            "protocol = 'split-mnist'\nmethods = [{ method = 'none', with = { x = 1 } }]",
+            "stream = 'split-mnist'\nmethods = [{ method = 'none', with = { x = 1 } }]",
             "methods[0]: method 'none' has no hyperparameters, but 'x' was given.",
         ),
-        ("protocol = 'splt'\nmethods = [{ method = 'none' }]", "protocol 'splt' is not known; did you mean 'split'?"),
-        ("protocol = 'split'\nmethods = [{ method = 'erc' }]", "method 'erc' is not known; did you mean 'er'?"),
+        ("stream = 'splt'\nmethods = [{ method = 'none' }]", "stream 'splt' is not known; did you mean 'split'?"),
+        ("stream = 'split'\nmethods = [{ method = 'erc' }]", "method 'erc' is not known; did you mean 'er'?"),
         (f"seeds = '1-x'\n{NONE}", "has a mistake: seeds is '1-x', which is none of the forms there are; use a count"),
         (f"seeds = [1, 1]\n{NONE}", "seeds is '[1, 1]', which names 1 twice;"),
         (f"seeds = [1, 2.5]\n{NONE}", "seeds is '[1, 2.5]', which holds something else than whole numbers;"),
         (f"seeds = []\n{NONE}", "seeds is '[]', which names no seed;"),
         (
-            "protocol = 'split'\nmethods = [{ method = 'ewc', with = { strength = [[1]] } }]",
+            "stream = 'split'\nmethods = [{ method = 'ewc', with = { strength = [[1]] } }]",
             "has a mistake: methods[0].with.strength is [[1]]; right would be a finite number",
         ),
         (
-            "protocol = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = -1 } }]",
+            "stream = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = -1 } }]",
             "strength of ewc is '-1",
         ),
         (
-            "protocol = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = [1, 'x'] } }]",
+            "stream = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = [1, 'x'] } }]",
             "strength of ewc is 'x'",
         ),
-        ("protocol = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = nan } }]", "strength"),
-        ("protocol = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = [] } }]", "strength"),
-        ("protocol = 'split-mnist'\nmethods = [{ method = 'xdg', task_id_in = 'head' }]", "methods[0].task_id_in"),
+        ("stream = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = nan } }]", "strength"),
+        ("stream = 'split-mnist'\nmethods = [{ method = 'ewc', with = { strength = [] } }]", "strength"),
+        ("stream = 'split-mnist'\nmethods = [{ method = 'xdg', task_id_in = 'head' }]", "methods[0].task_id_in"),
         (
-            "protocol = 'split-mnist'\nkind = 'tabel'\nmethods = [{ method = 'none' }]",
+            "stream = 'split-mnist'\nkind = 'tabel'\nmethods = [{ method = 'none' }]",
             "kind is 'tabel'; right would be 'table',",
         ),
         (
-            "protocol = 'split-mnist'\nname = '../x'\nmethods = [{ method = 'none' }]",
+            "stream = 'split-mnist'\nname = '../x'\nmethods = [{ method = 'none' }]",
             "name is '../x'; right would be letters",
         ),
-        ("protocol = 'split-mnist'\nseeds = -1\nmethods = [{ method = 'none' }]", "seeds is '-1'"),
-        ("protocol = 'split-mnist'\nmethods = [{ method = 'none', seeds = '7-3' }]", "methods[0].seeds is '7-3'"),
-        ("[[parts]]\nprotocol = 'split-mnist'\nseeds = 0\nmethods = [{ method = 'none' }]", "parts[0].seeds is '0',"),
-        ("protocol = 'split-mnist'\nmethods = 5", "methods is 5"),
-        ("protocol = 'split-mnist'\nmethods = [{ method = 'none' }]\n[training]\nlr = inf", "training.lr"),
-        ("protocol = 'split-mnist'\nmethods = [{ method = 'none' }]\n[quick]\npoints = 1", "quick.points is 1"),
+        ("stream = 'split-mnist'\nseeds = -1\nmethods = [{ method = 'none' }]", "seeds is '-1'"),
+        ("stream = 'split-mnist'\nmethods = [{ method = 'none', seeds = '7-3' }]", "methods[0].seeds is '7-3'"),
+        ("[[parts]]\nstream = 'split-mnist'\nseeds = 0\nmethods = [{ method = 'none' }]", "parts[0].seeds is '0',"),
+        ("stream = 'split-mnist'\nmethods = 5", "methods is 5"),
+        ("stream = 'split-mnist'\nmethods = [{ method = 'none' }]\n[training]\nlr = inf", "training.lr"),
+        ("stream = 'split-mnist'\nmethods = [{ method = 'none' }]\n[quick]\npoints = 1", "quick.points is 1"),
         ("parts = 3", "parts is 3"),
     ],
 )

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from cohort_lab import small_mnist
-
 from threefold.cli.brief import shortened
 from threefold.experiments.ask import Asked, Options, ask, sections
+
 from threefold.experiments.run import run_cells
 from threefold.experiments.spec import Experiment, paper_experiment
 from threefold.experiments.status import seconds, status_of, time_left
@@ -19,7 +19,7 @@ from threefold.results import Store
 GRID = {
     "name": "grid",
     "kind": "grids",
-    "protocol": "split-mnist",
+    "stream": "split-mnist",
     "seeds": "3",
     "training": {"iters": 2, "hidden": 8, "batch": 16},
     "validation": {"share": 0.2, "tasks": 2},

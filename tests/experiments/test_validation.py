@@ -7,15 +7,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from threefold.experiments.ask import Options, ask, sections
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
-from threefold.experiments.ask import Options, ask, sections
 from threefold.experiments.run import run_cells
 from threefold.experiments.spec import Experiment
-from threefold.protocols import Permuted, Split
 from threefold.report.charts import charts
 from threefold.results import Store
+from threefold.streams import Permuted, Split
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_the_first_tasks_are_those_of_the_whole_sequence(data: Dataset, kind: ty
 GRID = {
     "name": "grid",
     "kind": "grids",
-    "protocol": "split",
+    "stream": "split",
     "tasks": 3,
     "seeds": "2",
     "training": {"iters": 6, "hidden": 8, "batch": 16},
@@ -106,8 +106,8 @@ GRID = {
 def test_a_grid_is_also_trained_on_the_first_tasks_alone(data: Dataset, tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr("threefold.experiments.ask.load", lambda *_, **__: data)
     asked = ask(Experiment.model_validate(GRID), Options(device="cpu"), "experiment grid.toml")
-    assert [cell.protocol.tasks for cell in asked.cells] == [3, 3]
-    assert [cell.protocol.tasks for cell in asked.validation] == [2, 2]
+    assert [cell.stream.tasks for cell in asked.cells] == [3, 3]
+    assert [cell.stream.tasks for cell in asked.validation] == [2, 2]
     store = tmp_path / "grid.db"
     with Store(store) as opened:
         asked.follow(opened)

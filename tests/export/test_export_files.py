@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 import pytest
-from fake_sections import a_cell, a_result, protocol
+from fake_sections import a_cell, a_result, stream
 from pyarrow import parquet
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_lab import Ended, contents, write_npz
@@ -32,9 +32,9 @@ KINDS = ("csv", "npz", "parquet")
 def runs() -> list[Record]:
     """Five tasks and ten, dreams, hyperparameters, and a seed that diverged."""
     results = [
-        a_result(a_cell(protocol(), "class", "dgr"), 90.0, seeds=2),
-        a_result(a_cell(protocol(), "task", "ewc:strength=100"), 98.0, seeds=3, diverged=[2]),
-        a_result(a_cell(protocol("permuted-mnist"), "domain", "none"), 70.0, seeds=1),
+        a_result(a_cell(stream(), "class", "dgr"), 90.0, seeds=2),
+        a_result(a_cell(stream(), "task", "ewc:strength=100"), 98.0, seeds=3, diverged=[2]),
+        a_result(a_cell(stream("permuted-mnist"), "domain", "none"), 70.0, seeds=1),
     ]
     return [record for result in results for record in result.records]
 
@@ -206,7 +206,7 @@ def test_nothing_but_an_earlier_export_is_replaced(
         Path(name).write_text("mine")
     Path("to_toml.csv").symlink_to("mine.toml")
     for name in ("notes.txt", "mine.jsonl", "report.csv"):
-        Path(name).write_text('{"experiment": "protocol,mine"}\n')
+        Path(name).write_text('{"experiment": "stream,mine"}\n')
     Path("mine.jsonl.gz").write_bytes(gzip.compress(b"mine"))
     parquet.write_table(pa.table({"key": [1]}), "mine.parquet")
     write_npz(Path("data.npz"))

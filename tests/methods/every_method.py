@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from tiny_cohorts import watched
-from tiny_stack import PROTOCOLS, SCENARIOS, supported
+from tiny_stack import SCENARIOS, STREAMS, supported
 
 from threefold.engine import Checkpoint
 
@@ -43,7 +43,7 @@ ONE_EACH = list({case[-1]: case for case in SPLIT}.values())  # the last: Class-
 
 def trained(kind, scenario, method, seeds, **also):
     run = {"method": method, "iters": 5, "batch": 12, "hidden": 10}
-    return watched(PROTOCOLS.get(kind, kind), scenario, seeds, **run | also)
+    return watched(STREAMS.get(kind, kind), scenario, seeds, **run | also)
 
 
 class Leaving(Checkpoint):

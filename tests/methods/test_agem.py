@@ -13,7 +13,7 @@ from tiny_stack import SCENARIOS, TinyStack, outputs_of, stored_in
 
 from threefold.methods import AGEM
 from threefold.methods.learner import Batch, Learner, Now
-from threefold.nets import MLP, initial_params
+from threefold.networks import MLP, initial_params
 
 
 def flat(tree):

@@ -6,12 +6,12 @@ import pytest
 import torch
 from every_method import CASES, METHODS, ONE_EACH, SPLIT, Leaving, left, trained
 from tiny_cohorts import furthest, of, same_bits, same_measured, tiny_data
-from tiny_stack import PROTOCOLS, SEEDS, near, supported
+from tiny_stack import SEEDS, STREAMS, near, supported
 from torch.utils._pytree import tree_leaves
 
 from threefold.methods import METHODS as REGISTRY
 from threefold.methods import parse
-from threefold.protocols import Split
+from threefold.streams import Split
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
@@ -69,12 +69,12 @@ def test_every_task_is_learned_a_little(case):
 def test_only_data_that_a_method_may_see_reach_its_steps(case):
     """The current task's; of earlier tasks what the memory held when the task began; Offline: of all tasks so far."""
     kind, _, method, seen, _ = case
-    protocol = PROTOCOLS[kind]
-    labels = protocol.data.train_y.tolist()
+    stream = STREAMS[kind]
+    labels = stream.data.train_y.tolist()
     earlier_seen = 0
     assert {current for current, _, _ in seen.batches} == {0, 1, 2}
     for replica, seed in enumerate(SEEDS):
-        sequence = protocol.sequence(seed)
+        sequence = stream.sequence(seed)
         own = [set(task.train.tolist()) for task in sequence]
         held = [[], *(stored_of(memory, replica) for _, memory in seen.states[1:3])]
         for current, indices, tasks in seen.batches:
@@ -88,7 +88,7 @@ def test_only_data_that_a_method_may_see_reach_its_steps(case):
                 if method == "offline":
                     assert index in own[task]
                 else:
-                    place = task * protocol.classes_per_task + sequence[task].classes.index(labels[index])
+                    place = task * stream.classes_per_task + sequence[task].classes.index(labels[index])
                     assert index in held[current][place]
     replays = method == "offline" or ("budget" in method and "execution" not in method)
     assert (earlier_seen > 0) == replays
@@ -97,10 +97,10 @@ def test_only_data_that_a_method_may_see_reach_its_steps(case):
 def test_a_memory_holds_samples_of_tasks_that_are_finished(case):
     """Under the right class, no more than the budget, and never a sample that was not stored before."""
     kind, _, method, seen, _ = case
-    protocol = PROTOCOLS[kind]
-    labels, n = protocol.data.train_y.tolist(), protocol.classes_per_task
+    stream = STREAMS[kind]
+    labels, n = stream.data.train_y.tolist(), stream.classes_per_task
     for replica, seed in enumerate(SEEDS):
-        sequence, before = protocol.sequence(seed), []
+        sequence, before = stream.sequence(seed), []
         for task, (_, memory) in enumerate(seen.states[1:]):
             stored = stored_of(memory, replica)
             assert len(stored) == ((task + 1) * n if "budget" in method else 0)
@@ -117,7 +117,7 @@ def test_data_that_a_method_may_not_see_have_no_influence(kind, scenario, method
     """Before each task, all training samples but its own and those stored are replaced by noise: nothing changes."""
 
     def others_are_noise(stack):
-        sequence, real = stack.data.sequences[0], PROTOCOLS[kind].data.train_x.flatten(1)
+        sequence, real = stack.data.sequences[0], STREAMS[kind].data.train_x.flatten(1)
         may_see = [stack.task, *(range(stack.task) if method == "offline" else [])]
         kept = [index for task in may_see for index in sequence[task].train.tolist()]
         kept += [index for place in stored_of(stack.memory, 0) for index in place]
@@ -134,9 +134,9 @@ def test_data_that_a_method_may_not_see_have_no_influence(kind, scenario, method
 
 @pytest.mark.parametrize(("kind", "scenario", "method"), SPLIT)
 def test_the_loss_falls_within_the_first_task(kind, scenario, method):
-    """On a protocol of one task, so that nothing else is trained."""
-    protocol = Split(tiny_data(classes=2, base=60, dtype=torch.float64), 1)
-    seen = trained(protocol, scenario, method, SEEDS, iters=20, lr=2e-2)
+    """On a stream of one task, so that nothing else is trained."""
+    stream = Split(tiny_data(classes=2, base=60, dtype=torch.float64), 1)
+    seen = trained(stream, scenario, method, SEEDS, iters=20, lr=2e-2)
     losses = torch.stack(seen.losses)
     assert (losses[-5:].mean(0) < losses[:5].mean(0) - 0.02).all()
     if "xdg" not in method:  # half of ten units may be too few

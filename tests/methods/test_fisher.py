@@ -11,8 +11,8 @@ from threefold.engine import stack as engine_stack
 from threefold.engine.device_data import DeviceData
 from threefold.methods import Part
 from threefold.methods.fisher import fisher_diagonal
-from threefold.protocols import Split
 from threefold.randomness import generator
+from threefold.streams import Split
 
 LABELS = ["predicted", "true", "sampled", "expected"]
 

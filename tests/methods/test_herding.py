@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_network import competing, features, target
 from tiny_cohorts import copied, of
-from tiny_stack import PROTOCOLS, SCENARIOS, SEEDS, TinyStack, setting_of
+from tiny_stack import SCENARIOS, SEEDS, STREAMS, TinyStack, setting_of
 
 from threefold.engine import stack as engine_stack
 from threefold.methods import AGEM, ER, ICaRL, Method
@@ -107,7 +107,7 @@ METHODS = [
 def class_samples(tiny, replica, task, label):
     """The training samples of one class of one task, in the order of the data."""
     wanted = tiny.sequences[replica][task].classes[label]
-    return [i for i in range(len(tiny.protocol.data.train_y)) if int(tiny.protocol.data.train_y[i]) == wanted]
+    return [i for i in range(len(tiny.stream.data.train_y)) if int(tiny.stream.data.train_y[i]) == wanted]
 
 
 def seen_features(tiny, replica, indices, task, unit_length):
@@ -180,7 +180,7 @@ def test_random_selection_depends_on_the_seed_alone():
     assert stored([7], 4)[0] == together[7]
     firsts = {}
     for seed, (first, _) in enumerate(together):
-        firsts.setdefault(PROTOCOLS["few"].sequence(seed)[0].classes[0], []).append(first[0])
+        firsts.setdefault(STREAMS["few"].sequence(seed)[0].classes[0], []).append(first[0])
     for chosen in firsts.values():
         assert len(set(chosen)) > len(chosen) / 3
 
@@ -193,10 +193,10 @@ def test_a_class_smaller_than_its_share_is_stored_whole():
 
 
 @pytest.mark.parametrize("part", [ER, ICaRL, AGEM])
-@pytest.mark.parametrize("protocol", ["split", "permuted"])
-def test_a_budget_too_small_for_one_sample_of_each_class_is_refused(part, protocol):
-    classes = {"split": 6, "permuted": 12}[protocol]
-    setting = setting_of("class", protocol)
+@pytest.mark.parametrize("stream", ["split", "permuted"])
+def test_a_budget_too_small_for_one_sample_of_each_class_is_refused(part, stream):
+    classes = {"split": 6, "permuted": 12}[stream]
+    setting = setting_of("class", stream)
     reason = Method(part(budget=classes - 1)).refuse(setting)
     assert f"budget of {part.name} must be at least {classes}, one sample of each class, got {classes - 1}" in reason
     assert Method(part(budget=classes)).refuse(setting) is None
@@ -250,7 +250,7 @@ EXECUTED = [
 @torch.no_grad()
 def predicted(tiny, task, seen):
     """The test inputs, the units that win for them when `seen` tasks were learned, and those of the output layer."""
-    x, number = tiny.protocol.data.test_x.flatten(1).expand(3, -1, -1), torch.tensor(task)
+    x, number = tiny.stream.data.test_x.flatten(1).expand(3, -1, -1), torch.tensor(task)
     active = tiny.stack.setting.outputs.at_test(task, seen)
     plain = tiny.stack.map(lambda learner, x: learner.logits(x, number), x)
     return x, tiny.stack.predict(x, number, active), torch.where(active, plain, -torch.inf).argmax(-1)
@@ -280,7 +280,7 @@ def test_unit_length_matters():
     with torch.no_grad():
         for p in of(tiny.params["classifier"], 0).values():
             p.mul_(1.7)
-    x = tiny.protocol.data.test_x.flatten(1)
+    x = tiny.stream.data.test_x.flatten(1)
     assert nearest(tiny, 0, x, 1, 2, True) != nearest(tiny, 0, x, 1, 2, False)
 
 

@@ -1,7 +1,7 @@
 """Methods as they are written, the paper's hyperparameters, and pairs that cannot work."""
 
 import pytest
-from tiny_stack import PROTOCOLS, SCENARIOS, setting_of
+from tiny_stack import SCENARIOS, STREAMS, setting_of
 
 import threefold
 from threefold.errors import ThreefoldError
@@ -197,7 +197,7 @@ def test_every_hyperparameter_has_a_meaning():
 
 # the paper's values, copied by hand from shared/paper/notes.md
 
-COLUMNS = [(protocol, scenario) for protocol in ("split", "permuted") for scenario in SCENARIOS]
+COLUMNS = [(stream, scenario) for stream in ("split", "permuted") for scenario in SCENARIOS]
 TABLE = {
     ("xdg", "share"): [0.95, None, None, 0.55, None, None],
     ("ewc", "strength"): [1e7, 1e6, 1e8, 500, 500, 1],
@@ -213,11 +213,11 @@ FILLED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "key", "protocol", "scenario", "value"), FILLED)
-def test_what_is_not_given_is_the_papers(name, key, protocol, scenario, value):
-    (part,) = resolve(parse(name), protocol, scenario).parts
+@pytest.mark.parametrize(("name", "key", "stream", "scenario", "value"), FILLED)
+def test_what_is_not_given_is_the_papers(name, key, stream, scenario, value):
+    (part,) = resolve(parse(name), stream, scenario).parts
     assert getattr(part, key) == value
-    (part,) = resolve(parse(f"{name}:{key}=0.25"), protocol, scenario).parts
+    (part,) = resolve(parse(f"{name}:{key}=0.25"), stream, scenario).parts
     assert getattr(part, key) == 0.25  # overridable
 
 
@@ -243,8 +243,8 @@ def test_one_given_number_leaves_the_others_the_papers():
 
 def test_resolving_keeps_what_needs_no_value():
     for name in ("none", "offline", "lwf", "dgr", "dgr-distill", "er", "a-gem"):
-        for protocol, scenario in COLUMNS:
-            assert list(resolve(parse(name), protocol, scenario).parts) == list(parse(name).parts)
+        for stream, scenario in COLUMNS:
+            assert list(resolve(parse(name), stream, scenario).parts) == list(parse(name).parts)
     (part,) = resolve(parse("ewc:fisher_samples=9"), "split", "task").parts
     assert part.fisher_samples == 9
     assert resolve(parse("ewc"), "split", "task").parts[0].fisher_samples is None
@@ -292,5 +292,5 @@ def test_a_generator_of_pixels_needs_pixels(method):
 @pytest.mark.parametrize(("method", "scenario"), [("icarl", "task"), ("icarl", "domain"), ("xdg", "class")])
 def test_a_refused_pair_is_not_trained(method, scenario):
     with pytest.raises(ThreefoldError) as info:
-        threefold.run(PROTOCOLS["split"], scenario=scenario, method=method, seeds=1, store=None, iters=1, batch=8)
+        threefold.run(STREAMS["split"], scenario=scenario, method=method, seeds=1, store=None, iters=1, batch=8)
     assert str(info.value).startswith(DASHES[(method, scenario)])

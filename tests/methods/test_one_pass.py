@@ -3,7 +3,7 @@
 import pytest
 from tiny_stack import TinyStack
 
-from threefold.nets import MLP
+from threefold.networks import MLP
 
 PASSES = {  # method, scenario: samples in each pass through the classifier at a step of the second task (batch of 12)
     ("none", "class"): [12],

@@ -21,11 +21,11 @@ from plain_losses import (
 )
 from plain_network import target
 from tiny_cohorts import copied, of, tiny_data
-from tiny_stack import PROTOCOLS, SCENARIOS, TinyStack, near, stored_in
+from tiny_stack import SCENARIOS, STREAMS, TinyStack, near, stored_in
 
 from threefold.methods import DGR, Noise, Replay
 from threefold.methods.replay import LATENT, dream
-from threefold.protocols import Split
+from threefold.streams import Split
 
 CASES = [(kind, scenario) for kind in ("split", "permuted") for scenario in SCENARIOS]
 WHERE = pytest.mark.parametrize(("kind", "scenario"), [*CASES, ("permuted", "hidden")])
@@ -92,7 +92,7 @@ def test_what_is_replayed_from_memory_or_dreamt(kind, scenario, method, task, te
 def test_er(kind, scenario, use):
     tiny, _, batch, drawn = at_task(with_gates(f"er:budget=30,use={use}", scenario), scenario, 2, kind)
     stored = stored_in(drawn)
-    data = PROTOCOLS[kind].data
+    data = STREAMS[kind].data
 
     def total(replica, params):
         current = classified(tiny, replica, params["classifier"], batch.x[replica], batch.y[replica], [2] * BATCH)

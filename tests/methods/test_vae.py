@@ -10,7 +10,7 @@ from torch.distributions import Bernoulli, Normal, kl_divergence
 from torch.func import functional_call
 
 from threefold.methods.replay import dream
-from threefold.nets import LATENT, VAE, Decoder, initial_params
+from threefold.networks import LATENT, VAE, Decoder, initial_params
 from threefold.randomness import generator
 
 PIXELS, HIDDEN, LATENTS = 9, 7, 5

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_network import competing, logits
 from tiny_cohorts import copied, method_of, of
-from tiny_stack import PROTOCOLS, SEEDS, TinyStack, setting_of
+from tiny_stack import SEEDS, STREAMS, TinyStack, setting_of
 
 import threefold
 from threefold.errors import ThreefoldError
@@ -202,7 +202,7 @@ def test_where_the_task_is_not_given_it_is_refused_with_the_reason(method, scena
     assert "task must be given at test time" in reason
     assert f"in {title} it is not" in reason
     with pytest.raises(ThreefoldError, match=r"XdG .* task must be given at test time"):
-        threefold.run(PROTOCOLS["split"], scenario=scenario, method=method, seeds=1, store=None, iters=1)
+        threefold.run(STREAMS["split"], scenario=scenario, method=method, seeds=1, store=None, iters=1)
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in ("none", "xdg", "icarl")])

@@ -11,47 +11,47 @@ from threefold.engine.sampling import Sampler
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step import REPLICA_AXES, StepInput, TrainingStep
 from threefold.methods import Batch, Setting
-from threefold.protocols import Permuted, Split
 from threefold.scenarios import Outputs
+from threefold.streams import Permuted, Split
 
 CPU = torch.device("cpu")
 SEEDS = [3, 1, 2]
 CLOSE = 1e-10  # float64 against float64, in sums of at most some thousand numbers of size 1
 SCENARIOS = ["task", "domain", "class"]
-PROTOCOLS = {
+STREAMS = {
     "split": Split(tiny_data(dtype=torch.float64), 3),
     "few": Split(tiny_data(base=6, more=3, dtype=torch.float64), 3),  # for loops over every sample
     "permuted": Permuted(tiny_data(classes=4, base=18, dtype=torch.float64), 3),
 }
 
 
-def outputs_of(protocol, scenario):
-    protocol = PROTOCOLS.get(protocol, protocol)
-    return Outputs(scenario_of(scenario), protocol.tasks, protocol.classes_per_task)
+def outputs_of(stream, scenario):
+    stream = STREAMS.get(stream, stream)
+    return Outputs(scenario_of(scenario), stream.tasks, stream.classes_per_task)
 
 
-def setting_of(scenario, protocol="split", hidden=8, batch=12, inputs=16, **also):
-    return Setting(outputs_of(protocol, scenario), inputs, hidden, batch, **also)
+def setting_of(scenario, stream="split", hidden=8, batch=12, inputs=16, **also):
+    return Setting(outputs_of(stream, scenario), inputs, hidden, batch, **also)
 
 
-def supported(method, scenario, protocol="split"):
-    return method_of(method).refuse(setting_of(scenario, protocol)) is None
+def supported(method, scenario, stream="split"):
+    return method_of(method).refuse(setting_of(scenario, stream)) is None
 
 
 class TinyStack:
     """`method` is one for all replicas, or a list of one for each."""
 
     @torch.no_grad()
-    def __init__(self, protocol, scenario, method, seeds=SEEDS, *, hidden=8, batch=12, lr=1e-2):
-        self.protocol, self.scenario, self.seeds = PROTOCOLS.get(protocol, protocol), scenario, list(seeds)
-        outputs = outputs_of(self.protocol, scenario)
-        data = DeviceData(self.protocol, outputs, self.seeds, batch, CPU)
+    def __init__(self, stream, scenario, method, seeds=SEEDS, *, hidden=8, batch=12, lr=1e-2):
+        self.stream, self.scenario, self.seeds = STREAMS.get(stream, stream), scenario, list(seeds)
+        outputs = outputs_of(self.stream, scenario)
+        data = DeviceData(self.stream, outputs, self.seeds, batch, CPU)
         setting = Setting(outputs, data.train_x.shape[1], hidden, batch)
         methods = method if isinstance(method, list) else [method] * len(self.seeds)
         self.stack = ReplicaStack([method_of(m) for m in methods], self.seeds, setting, data, [lr] * len(self.seeds))
         self.step = TrainingStep(self.stack)
         self.classes = outputs.classes_per_task
-        self.sequences = [self.protocol.sequence(seed) for seed in self.seeds]
+        self.sequences = [self.stream.sequence(seed) for seed in self.seeds]
 
     @property
     def task(self):
@@ -138,12 +138,12 @@ class TinyStack:
 
     def inputs(self, replica, index, task):
         """A training sample as the network of this replica sees it in this task."""
-        image, pixels = self.protocol.data.train_x[index], self.sequences[replica][task].pixels
+        image, pixels = self.stream.data.train_x[index], self.sequences[replica][task].pixels
         return image.flatten() if pixels is None else torch.nn.functional.pad(image, (2, 2, 2, 2)).flatten()[pixels]
 
     def label(self, replica, index, task):
         """The label of a training sample within its task."""
-        return self.sequences[replica][task].classes.index(int(self.protocol.data.train_y[index]))
+        return self.sequences[replica][task].classes.index(int(self.stream.data.train_y[index]))
 
     def held(self, replica, part=None):
         """For each class in the memory of the first part, or of this one, its stored indices in order."""

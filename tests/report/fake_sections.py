@@ -9,23 +9,23 @@ from numpy.typing import NDArray
 from threefold.data import Dataset
 from threefold.experiments import Cell, Result, Section, Settings
 from threefold.methods import METHODS, Method, parse
-from threefold.protocols import Permuted, Protocol, Split
 from threefold.results import Record, lookup, pack, run_key
 from threefold.scenarios import SCENARIOS
+from threefold.streams import Permuted, Split, Stream
 
 PAPER = ["none", "offline", "xdg", "ewc", "online-ewc", "si", "lwf", "dgr", "dgr-distill", "icarl"]
 BUDGETS = [10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
 
 
 @cache
-def protocol(name: str = "split-mnist") -> Protocol:
-    """A protocol over a few empty images that goes by the name of the real one."""
+def stream(name: str = "split-mnist") -> Stream:
+    """A stream over a few empty images that goes by the name of the real one."""
     kind, _, data = name.partition("-")
     x, y = np.zeros((20, 2, 2), np.float32), np.arange(20) % 10
     return {"split": Split, "permuted": Permuted}[kind](Dataset.from_arrays(x, y, x, y, name=data))
 
 
-def a_cell(cut: Protocol, scenario: str, method: str | Method, where: str | None = None, **settings: object) -> Cell:
+def a_cell(cut: Stream, scenario: str, method: str | Method, where: str | None = None, **settings: object) -> Cell:
     made = parse(method) if isinstance(method, str) else method
     return Cell.of(cut, SCENARIOS[scenario], made, Settings.checked(device="cpu", **settings), where)
 
@@ -33,11 +33,11 @@ def a_cell(cut: Protocol, scenario: str, method: str | Method, where: str | None
 def a_result(cell: Cell, mean: float, spread: float = 1.0, seeds: int = 5, diverged: Sequence[int] = ()) -> Result:
     """Runs whose average accuracies scatter around `mean`."""
     rng = np.random.default_rng(sum(map(ord, f"{cell.name}{cell.task_id_in}")))
-    tasks = cell.protocol.tasks
+    tasks = cell.stream.tasks
     records = []
     for seed in range(1, seeds + 1):
         average = float(np.clip(mean + spread * rng.standard_normal(), 0.5, 99.95))
-        initial = np.full(tasks, 100 / cell.protocol.classes_per_task if not cell.scenario.own_units else 10.0)
+        initial = np.full(tasks, 100 / cell.stream.classes_per_task if not cell.scenario.own_units else 10.0)
         matrix = _matrix(average, tasks, initial, rng)
         at = 1 if seed in diverged else None
         if at is not None:
@@ -111,7 +111,7 @@ def a_table(
     results, refused = [], []
     for method in methods:
         for scenario in SCENARIOS:
-            cell = a_cell(protocol(of), scenario, method, **settings)
+            cell = a_cell(stream(of), scenario, method, **settings)
             reason = cell.refusal()
             if reason:
                 refused.append((cell, reason))
@@ -124,7 +124,7 @@ def a_table(
 
 
 def table_b1(seeds: int = 20) -> Section:
-    cut = protocol("permuted-mnist")
+    cut = stream("permuted-mnist")
     results = []
     for method in ["none", "ewc", "online-ewc", "si", "lwf", "dgr", "dgr-distill"]:
         for where in ("output", "hidden"):
@@ -140,7 +140,7 @@ def table_b1(seeds: int = 20) -> Section:
 
 def budgets(of: str = "split-mnist", seeds: int = 20, **settings: object) -> Section:
     """Figure C.1: accuracy grows with the number of stored samples."""
-    cut = protocol(of)
+    cut = stream(of)
     sizes = BUDGETS if cut.name == "split" else [10 * size for size in BUDGETS]
     results = []
     for scenario, (low, high) in {"task": (90.0, 99.5), "domain": (64.0, 97.0), "class": (45.0, 95.0)}.items():
@@ -159,7 +159,7 @@ def budgets(of: str = "split-mnist", seeds: int = 20, **settings: object) -> Sec
 
 
 def figure_c1(split: int = 20, permuted: int = 5, **settings: object) -> Section:
-    """Both protocols, as the paper has them: split MNIST (A), permuted MNIST (B)."""
+    """Both streams, as the paper has them: split MNIST (A), permuted MNIST (B)."""
     results = [
         result
         for of, seeds in (("split-mnist", split), ("permuted-mnist", permuted))
@@ -172,7 +172,7 @@ def figure_c1(split: int = 20, permuted: int = 5, **settings: object) -> Section
 
 def grids(of: str = "split-mnist", seeds: int = 3, decays: Sequence[float] = (0.5, 0.7, 0.8, 0.9, 1.0)) -> Section:
     """Figures D.1 and D.2: a hump at the value that the paper chose."""
-    cut = protocol(of)
+    cut = stream(of)
     strengths = [10.0**k for k in range(14 if cut.name == "split" else 8)]
     texts = [f"xdg:share={share:.2f}" for share in np.arange(0, 1, 0.05)]
     texts += [f"ewc:strength={s:g}" for s in strengths]

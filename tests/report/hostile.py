@@ -5,8 +5,8 @@ import numpy as np
 from threefold.data import Dataset
 from threefold.experiments import Cell, Section, Settings
 from threefold.methods import Method, Part, hyper
-from threefold.protocols import Split
 from threefold.scenarios import SCENARIOS
+from threefold.streams import Split
 
 NAME = """<script>alert(1)</script>"'`&|*_x_$x^2$\\input{/etc/passwd}[red](https://evil.example/a.png)"""
 REASON = """<img src=https://evil.example/b.png onerror=alert(2)> | \\write18{rm}"""

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from fake_sections import a_cell, a_result, a_table, protocol, table_b1
+from fake_sections import a_cell, a_result, a_table, stream, table_b1
 
 from threefold.experiments import Result, Section
 from threefold.report.evidence import Evidence, boards, incomplete, remarks, selection
@@ -14,7 +14,7 @@ SPLIT, PERMUTED = "split-mnist", "permuted-mnist"
 
 def found(method: str, scenario: str, mean: float, seeds: int = 20, of: str = SPLIT, **settings: object) -> Evidence:
     """The evidence of a cell whose seeds scatter by a tenth of a point."""
-    cell = a_cell(protocol(of), scenario, method, **settings)
+    cell = a_cell(stream(of), scenario, method, **settings)
     section = Section("table", "A table", "table", [a_result(cell, mean, 0.1, seeds)])
     return boards(section)[0].cells[0]
 
@@ -93,7 +93,7 @@ def test_a_shortened_run_far_below_the_published_number_is_not_explained_by_it()
 
 
 def test_a_run_of_fewer_tasks_is_not_explained_by_the_published_number() -> None:
-    shorter = type(protocol())(protocol().data, 2)
+    shorter = type(stream())(stream().data, 2)
     cell = a_cell(shorter, "class", "none")
     assert cell.published()
     found = boards(Section("a", "A", "table", [a_result(cell, 39.0)]))[0].cells[0]
@@ -130,7 +130,7 @@ def test_table_b1_has_two_ways_to_use_the_task() -> None:
 
 
 def test_the_same_method_trained_in_two_ways_keeps_both_rows() -> None:
-    cells = [a_cell(protocol(), "task", "ewc", iters=iters) for iters in (100, 200, None)]
+    cells = [a_cell(stream(), "task", "ewc", iters=iters) for iters in (100, 200, None)]
     board = boards(Section("mine", "Mine", "table", [a_result(cell, 90.0) for cell in cells]))[0]
     assert len(board.at) == 3
     assert len({row for _, row in board.rows}) == 3
@@ -163,7 +163,7 @@ def test_where_nothing_can_be_compared(methods: list[str], seeds: int, told: str
 
 def test_pairs_that_are_not_tested_are_told_with_the_reason() -> None:
     made = [("ewc", 5, []), ("si", 5, []), ("none", 4, []), ("lwf", 5, [2])]
-    results = [a_result(a_cell(protocol(), "task", m), 90.0, seeds=n, diverged=lost) for m, n, lost in made]
+    results = [a_result(a_cell(stream(), "task", m), 90.0, seeds=n, diverged=lost) for m, n, lost in made]
     sentence = boards(Section("mine", "Mine", "table", results))[0].significance[0].sentence
     assert sentence.endswith("(5 pairs not tested: fewer than five seeds in common or a seed diverged).")
     lost = boards(Section("mine", "Mine", "table", [results[0], results[3]]))[0].significance[0].sentence
@@ -171,7 +171,7 @@ def test_pairs_that_are_not_tested_are_told_with_the_reason() -> None:
 
 
 def test_a_diverged_seed_is_named_and_leaves_no_mean() -> None:
-    cell = a_cell(protocol(), "task", "ewc")
+    cell = a_cell(stream(), "task", "ewc")
     board = boards(Section("mine", "Mine", "table", [a_result(cell, 90.0, seeds=5, diverged=[2, 4])]))[0]
     assert board.explanations == ["EWC, Task-IL: 2 of 5 seeds diverged (2, 4), so there is no mean."]
     assert math.isnan(board.cells[0].lowest)
@@ -184,8 +184,8 @@ def test_how_hyperparameters_were_selected_is_said() -> None:
     assert selection(Section("a", "A", "table", results, selected="first task")) == "selected: first task."
 
 
-def test_what_is_missing_is_counted_by_protocol_and_method() -> None:
-    split, permuted = protocol(), protocol("permuted-mnist")
+def test_what_is_missing_is_counted_by_stream_and_method() -> None:
+    split, permuted = stream(), stream("permuted-mnist")
     lacking = {
         a_cell(split, "task", "er:use=both,budget=10"): 3,
         a_cell(split, "class", "er:use=both,budget=20"): 4,
@@ -199,7 +199,7 @@ def test_what_is_missing_is_counted_by_protocol_and_method() -> None:
 
 
 def test_a_remark_is_said_once_for_all_values_of_a_grid() -> None:
-    results = [a_result(a_cell(protocol(), "task", f"xdg:share={share}"), 90.0, seeds=1) for share in (0.1, 0.5)]
+    results = [a_result(a_cell(stream(), "task", f"xdg:share={share}"), 90.0, seeds=1) for share in (0.1, 0.5)]
     notes = {"xdg:share=0.1": "A remark.", "xdg:share=0.5": "A remark.", "lwf:reduction=mean": "Another."}
     section = Section("g", "G", "grids", results, notes=notes)
     assert remarks(section) == ["XdG: A remark.", "lwf:reduction=mean: Another."]

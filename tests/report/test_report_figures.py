@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_sections import a_cell, a_result, a_table, budgets, figure_c1, grids, protocol
+from fake_sections import a_cell, a_result, a_table, budgets, figure_c1, grids, stream
 from hostile import hostile_section
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -40,7 +40,7 @@ def test_budget_curves_have_the_other_methods_as_levels(small: list[Section]) ->
     assert task.levels[2].value == by_place["task", "dgr"]
 
 
-def test_both_protocols_are_one_figure_with_a_row_each() -> None:
+def test_both_streams_are_one_figure_with_a_row_each() -> None:
     ((_, chart),) = charts([figure_c1(2, 3)])
     assert chart.rows == ["A  split-mnist", "B  permuted-mnist"]
     assert len(chart.panels) == 6
@@ -50,15 +50,15 @@ def test_both_protocols_are_one_figure_with_a_row_each() -> None:
 
 def test_a_level_has_all_the_seeds_that_a_table_has_of_it() -> None:
     """Figure C.1 asks for five seeds of permuted MNIST; where Table 5 has twenty of None, these are shown."""
-    own = [a_result(a_cell(protocol(), "task", method), 70.0, seeds=2) for method in ("er:budget=10", "none", "ewc")]
+    own = [a_result(a_cell(stream(), "task", method), 70.0, seeds=2) for method in ("er:budget=10", "none", "ewc")]
     levels = charts([Section("c", "C", "budgets", own), a_table(methods=["none"], seeds=4)])[0][1].panels[0].levels
     assert {level.method: level.value.n for level in levels} == {"none": 4, "ewc": 2}
 
 
 def test_levels_have_brief_names_where_these_tell_them_apart() -> None:
-    curve = a_result(a_cell(protocol(), "task", "er:budget=10"), 50.0)
+    curve = a_result(a_cell(stream(), "task", "er:budget=10"), 50.0)
     methods = ("lwf:reduction=mean", "dgr-distill:temperature=1", "dgr-distill:temperature=3")
-    results = [curve, *(a_result(a_cell(protocol(), "task", method), 50.0) for method in methods)]
+    results = [curve, *(a_result(a_cell(stream(), "task", method), 50.0) for method in methods)]
     (panel,) = charts([Section("c", "C", "budgets", results)])[0][1].panels
     names = ["LwF", "DGR+distill (temperature=1)", "DGR+distill (temperature=3)"]
     assert [level.label for level in panel.levels] == names
@@ -96,9 +96,7 @@ def test_grids_have_a_row_for_each_method_a_column_for_each_scenario_and_marks(s
 
 def test_the_hyperparameter_over_most_decades_is_across() -> None:
     """In Figure D.2 Online EWC has more values of γ than of λ."""
-    cells = [
-        a_cell(protocol(), "task", f"online-ewc:strength={s},decay={d}") for s in (1, 1000) for d in (0.1, 0.2, 0.3)
-    ]
+    cells = [a_cell(stream(), "task", f"online-ewc:strength={s},decay={d}") for s in (1, 1000) for d in (0.1, 0.2, 0.3)]
     (panel,) = charts([Section("g", "G", "grids", [a_result(cell, 60.0, seeds=2) for cell in cells])])[0][1].panels
     assert [list(line.x) for line in panel.lines] == [[1, 1000]] * 3
 
@@ -120,7 +118,7 @@ def test_a_paper_value_that_was_not_tried_has_the_accuracy_of_the_table() -> Non
 def test_a_choice_that_differs_between_scenarios_is_no_axis() -> None:
     """Online EWC with the paper's γ (0.8, 0.7, 0.8) and a grid over λ has one curve in each scenario."""
     cells = [
-        a_cell(protocol(), scenario, f"online-ewc:strength={s}") for scenario in ("task", "domain") for s in (1, 100)
+        a_cell(stream(), scenario, f"online-ewc:strength={s}") for scenario in ("task", "domain") for s in (1, 100)
     ]
     chart = charts([Section("g", "G", "grids", [a_result(cell, 60.0, seeds=2) for cell in cells])])[0][1]
     assert [(panel.title, len(panel.lines)) for panel in chart.panels] == [
@@ -131,7 +129,7 @@ def test_a_choice_that_differs_between_scenarios_is_no_axis() -> None:
 
 def test_a_curve_breaks_off_where_a_run_diverged() -> None:
     results = [
-        a_result(a_cell(protocol(), "task", f"ewc:strength={s}"), 60.0, seeds=2, diverged=[2] if s == 100 else [])
+        a_result(a_cell(stream(), "task", f"ewc:strength={s}"), 60.0, seeds=2, diverged=[2] if s == 100 else [])
         for s in (1, 10, 100, 1000)
     ]
     (panel,) = charts([Section("g", "G", "grids", results)])[0][1].panels
@@ -185,8 +183,8 @@ def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
 
 
 def test_cells_that_diverged_are_left_out(tmp_path: Path) -> None:
-    some = a_result(a_cell(protocol(), "task", "ewc"), 90.0, seeds=3, diverged=[2])
-    none = a_result(a_cell(protocol(), "task", "si"), 90.0, seeds=1, diverged=[1])
+    some = a_result(a_cell(stream(), "task", "ewc"), 90.0, seeds=3, diverged=[2])
+    none = a_result(a_cell(stream(), "task", "si"), 90.0, seeds=1, diverged=[1])
     assert len(save_figures([Section("a", "A", "table", [some, none])], tmp_path, ["png"])) == 2
     assert save_figures([Section("a", "A", "table", [none])], tmp_path, ["png"]) == []
 
@@ -195,8 +193,8 @@ def test_cells_that_diverged_are_left_out(tmp_path: Path) -> None:
 def survivors() -> Board:
     """Of EWC two seeds of five diverged, of SI none."""
     results = [
-        a_result(a_cell(protocol(), "task", "ewc"), 90.0, seeds=5, diverged=[2, 4]),
-        a_result(a_cell(protocol(), "task", "si"), 90.0, seeds=5),
+        a_result(a_cell(stream(), "task", "ewc"), 90.0, seeds=5, diverged=[2, 4]),
+        a_result(a_cell(stream(), "task", "si"), 90.0, seeds=5),
     ]
     return boards(Section("a", "A", "table", results))[0]
 
@@ -218,8 +216,8 @@ def test_cards_of_the_page_say_so_too(survivors: Board) -> None:
 
 
 def test_a_level_that_cannot_be_drawn_is_named() -> None:
-    results = [a_result(a_cell(protocol(), "task", method), 50.0) for method in ("er:budget=10", "none")]
-    results.append(a_result(a_cell(protocol(), "task", "ewc"), 50.0, diverged=[2]))
+    results = [a_result(a_cell(stream(), "task", method), 50.0) for method in ("er:budget=10", "none")]
+    results.append(a_result(a_cell(stream(), "task", "ewc"), 50.0, diverged=[2]))
     ((_, chart),) = charts([Section("c", "C", "budgets", results)])
     assert [level.label for level in chart.panels[0].levels] == ["None"]
     assert chart.key.endswith("Not drawn, as a seed diverged: EWC, Task-IL.")

@@ -6,7 +6,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from fake_sections import a_cell, a_result, a_table, everything, protocol
+from fake_sections import a_cell, a_result, a_table, everything, stream
 from hostile import NAME, REASON, hostile_section
 from page_reader import Page
 from PIL import Image
@@ -116,9 +116,9 @@ def test_curves_are_safe_from_hostile_names_too() -> None:
 
 def test_diverged_and_single_seeds_have_their_place() -> None:
     results = [
-        a_result(a_cell(protocol(), "task", "ewc"), 90.0, seeds=3, diverged=[2]),
-        a_result(a_cell(protocol(), "task", "si"), 90.0, seeds=1, diverged=[1]),
-        a_result(a_cell(protocol(), "task", "none"), 90.0, seeds=1),
+        a_result(a_cell(stream(), "task", "ewc"), 90.0, seeds=3, diverged=[2]),
+        a_result(a_cell(stream(), "task", "si"), 90.0, seeds=1, diverged=[1]),
+        a_result(a_cell(stream(), "task", "none"), 90.0, seeds=1),
     ]
     text = html.render([Section("a", "A", "table", results, left=4)])
     Page(text)
@@ -145,9 +145,9 @@ def test_a_picture_holds_its_pixels() -> None:
 
 def test_a_published_number_is_counted_once_and_the_papers_own_experiment_decides() -> None:
     def lwf(reduction: str, mean: float) -> Result:
-        return a_result(a_cell(protocol(), "class", f"lwf:reduction={reduction}"), mean, 0.5, 20)
+        return a_result(a_cell(stream(), "class", f"lwf:reduction={reduction}"), mean, 0.5, 20)
 
-    none = a_result(a_cell(protocol(), "class", "none"), 19.9, 0.05, 20)
+    none = a_result(a_cell(stream(), "class", "none"), 19.9, 0.05, 20)
     readings = Section("readings", "Readings", "table", [lwf("sum", 20.2), none])
     table = Section("table4", "Table 4", "table", [lwf("mean", 24.0), none])
     for sections in ([table, readings], [readings, table]):

@@ -11,14 +11,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from fake_sections import a_cell, a_result, protocol
+from fake_sections import a_cell, a_result, stream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.text import Text
 from page_reader import Page
+from threefold.experiments.ask import Asked, sections
 
 from threefold.experiments import Cell, Result, Section
-from threefold.experiments.ask import Asked, sections
 from threefold.methods import METHODS, Part, hyper
 from threefold.methods.registry import Entry
 from threefold.report import render
@@ -93,7 +93,7 @@ def same_everywhere(section: Section) -> list[str]:
 
 def test_strengths_are_told_apart_without_the_users_plug_in(tmp_path: Path) -> None:
     with plugged_in():
-        cells = [a_cell(protocol(), "task", f"mas:strength={s}", iters=50) for s in (1, 5, 1e7, 0.1 + 0.2)]
+        cells = [a_cell(stream(), "task", f"mas:strength={s}", iters=50) for s in (1, 5, 1e7, 0.1 + 0.2)]
         results = [a_result(cell, 50.0 + place, seeds=2) for place, cell in enumerate(cells)]
     found = stored(tmp_path / "a.db", table(results))
     assert "mas" not in METHODS
@@ -111,7 +111,7 @@ def test_values_that_were_not_given_are_told_where_they_differ(tmp_path: Path) -
     results = []
     for part in (Mas, Edited):
         with plugged_in(part):
-            cells = [a_cell(protocol(), scenario, "mas", iters=50) for scenario in ("task", "class")]
+            cells = [a_cell(stream(), scenario, "mas", iters=50) for scenario in ("task", "class")]
             results += [a_result(without_code(cell), 50.0, seeds=2) for cell in cells]
     rows = same_everywhere(stored(tmp_path / "a.db", table(results)))
     assert rows == ["mas (strength=1)", "mas (strength=3)"]
@@ -133,16 +133,16 @@ def test_two_parts_with_a_hyperparameter_of_the_same_name_are_told_apart() -> No
 
 
 def test_another_length_is_told() -> None:
-    results = [a_result(a_cell(protocol(), "task", "none", iters=iters), 50.0, seeds=2) for iters in (50, 100)]
-    results.append(a_result(a_cell(protocol(), "class", "none", iters=50), 20.0, seeds=2))
-    results.append(a_result(a_cell(protocol(), "task", "ewc", iters=50), 20.0, seeds=2))
+    results = [a_result(a_cell(stream(), "task", "none", iters=iters), 50.0, seeds=2) for iters in (50, 100)]
+    results.append(a_result(a_cell(stream(), "class", "none", iters=50), 20.0, seeds=2))
+    results.append(a_result(a_cell(stream(), "task", "ewc", iters=50), 20.0, seeds=2))
     assert same_everywhere(table(results)) == ["None (iters=50)", "None (iters=100)", "EWC"]
 
 
 def test_what_was_given_and_what_differs_stand_together() -> None:
-    cells = [a_cell(protocol(), "task", "ewc:strength=2", hidden=hidden, lr=0.1) for hidden in (8, 16)]
-    cells.append(a_cell(protocol(), "task", "ewc:strength=2+xdg", hidden=8, lr=0.1))
-    cells.append(a_cell(protocol(), "task", "ewc:strength=2+xdg", hidden=8, lr=0.2))
+    cells = [a_cell(stream(), "task", "ewc:strength=2", hidden=hidden, lr=0.1) for hidden in (8, 16)]
+    cells.append(a_cell(stream(), "task", "ewc:strength=2+xdg", hidden=8, lr=0.1))
+    cells.append(a_cell(stream(), "task", "ewc:strength=2+xdg", hidden=8, lr=0.2))
     rows = same_everywhere(table([a_result(cell, 50.0, seeds=2) for cell in cells]))
     assert rows == [
         *("EWC (strength=2, hidden=8)", "EWC (strength=2, hidden=16)"),
@@ -153,7 +153,7 @@ def test_what_was_given_and_what_differs_stand_together() -> None:
 def test_code_device_and_data_are_told(tmp_path: Path) -> None:
     """Only what is stored differs: a sum of the code, the device, the data."""
     with plugged_in():
-        cell = a_cell(protocol(), "task", "mas", iters=50)
+        cell = a_cell(stream(), "task", "mas", iters=50)
     described = json.loads(json.dumps(cell.described()))
     changes = {
         "mas (code=aaaaaaaa)": lambda spec: spec["method"].update(code={"mas": "a" * 64}),
@@ -166,11 +166,11 @@ def test_code_device_and_data_are_told(tmp_path: Path) -> None:
     }
     assert labels_of(described, changes) == list(changes)
     changes = {
-        "mas (data=cccccccc)": lambda spec: spec["protocol"].update(data="c" * 64),
-        "mas (data=dddddddd)": lambda spec: spec["protocol"].update(data="d" * 64),
+        "mas (data=cccccccc)": lambda spec: spec["stream"].update(data="c" * 64),
+        "mas (data=dddddddd)": lambda spec: spec["stream"].update(data="d" * 64),
     }
     assert labels_of(described, changes) == list(changes)
-    changes = {"mas": lambda spec: None, "mas (first=2)": lambda spec: spec["protocol"].update(first=2)}
+    changes = {"mas": lambda spec: None, "mas (first=2)": lambda spec: spec["stream"].update(first=2)}
     assert labels_of(described, changes) == list(changes)
 
 
@@ -186,7 +186,7 @@ def labels_of(described: Mapping[str, Any], changes: Mapping[str, Callable[[dict
 
 
 def test_gates_in_the_hidden_layers_are_named_alike_everywhere() -> None:
-    cell = a_cell(protocol("permuted-mnist"), "task", "ewc+xdg", "hidden", iters=50)
+    cell = a_cell(stream("permuted-mnist"), "task", "ewc+xdg", "hidden", iters=50)
     found = table([a_result(cell, 90.0, seeds=2)])
     assert same_everywhere(found) == ["EWC"]
     assert boards(found)[0].columns == ["Task-IL, task in hidden layers"]
@@ -194,7 +194,7 @@ def test_gates_in_the_hidden_layers_are_named_alike_everywhere() -> None:
 
 def test_curves_over_budgets_hide_none_by_another() -> None:
     texts = [f"icarl:temperature={t},budget={b}" for t in (1, 2) for b in (10, 100)]
-    cells = [a_cell(protocol(), "class", text) for text in texts]
+    cells = [a_cell(stream(), "class", text) for text in texts]
     ((_, chart),) = charts([Section("c", "C", "budgets", [a_result(cell, 50.0, seeds=2) for cell in cells])])
     (panel,) = chart.panels
     assert {line.label: list(line.x) for line in panel.lines} == {
@@ -205,7 +205,7 @@ def test_curves_over_budgets_hide_none_by_another() -> None:
 
 def test_a_third_hyperparameter_of_a_grid_hides_nothing() -> None:
     texts = [f"online-ewc:strength={s},decay={d}" for s in (1, 1000) for d in (0.1, 0.2, 0.3)]
-    cells = [a_cell(protocol(), "task", text, lr=lr) for text in texts for lr in (0.1, 0.01)]
+    cells = [a_cell(stream(), "task", text, lr=lr) for text in texts for lr in (0.1, 0.01)]
     ((_, chart),) = charts([Section("g", "G", "grids", [a_result(cell, 60.0, seeds=2) for cell in cells])])
     assert [panel.row for panel in chart.panels] == ["Online EWC (lr=0.1)", "Online EWC (lr=0.01)"]
     assert sum(len(line.x) for panel in chart.panels for line in panel.lines) == len(cells)
@@ -213,7 +213,7 @@ def test_a_third_hyperparameter_of_a_grid_hides_nothing() -> None:
 
 def test_a_users_grid_is_drawn_without_the_plug_in(tmp_path: Path) -> None:
     with plugged_in():
-        cells = [a_cell(protocol(), "task", f"mas:strength={s}", iters=50) for s in (1, 10, 100)]
+        cells = [a_cell(stream(), "task", f"mas:strength={s}", iters=50) for s in (1, 10, 100)]
         made = Section("g", "G", "grids", [a_result(cell, 60.0, seeds=2) for cell in cells])
     ((_, chart),) = charts([stored(tmp_path / "a.db", made)])
     (panel,) = chart.panels
@@ -223,7 +223,7 @@ def test_a_users_grid_is_drawn_without_the_plug_in(tmp_path: Path) -> None:
 leaves = st.sampled_from([None, 1, 2.5, "fp32", True, "ab" * 32])
 hyperparameters = st.dictionaries(st.sampled_from(["mas", "xdg"]), st.dictionaries(st.sampled_from("ab"), leaves))
 specs = st.fixed_dictionaries(
-    {"protocol": st.fixed_dictionaries({"tasks": st.integers(2, 3)}, optional={"first": st.just(2)})},
+    {"stream": st.fixed_dictionaries({"tasks": st.integers(2, 3)}, optional={"first": st.just(2)})},
     optional={
         "method": st.fixed_dictionaries(
             {"name": st.sampled_from(["mas", "ewc+xdg"])}, optional={"hyperparameters": hyperparameters}

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from fake_sections import a_cell, a_result, protocol
+from fake_sections import a_cell, a_result, stream
 
 from threefold.experiments import Cell, Result, Section
 from threefold.report import render
@@ -23,8 +23,8 @@ def usual(cell: Cell) -> float:
     """The paper's picture."""
     budget = next((getattr(part, "budget", None) for part in cell.method.parts), None)
     if budget is None:
-        return LEVELS[cell.protocol.title][cell.method.name]
-    return CURVE[STEPS[cell.protocol.title].index(budget)]
+        return LEVELS[cell.stream.title][cell.method.name]
+    return CURVE[STEPS[cell.stream.title].index(budget)]
 
 
 def found(
@@ -37,7 +37,7 @@ def found(
     for name, steps in STEPS.items():
         methods = [f"er:use={use},budget={step}" for use in ("training", "execution", "both") for step in steps]
         methods += [f"icarl:budget={step}" for step in steps] + list(LEVELS[name])
-        cells = [a_cell(protocol(name), "class", method, **settings) for method in methods]
+        cells = [a_cell(stream(name), "class", method, **settings) for method in methods]
         results += [a_result(cell, mean(cell), 0.5, seeds) for cell in cells if keep(cell)]
     section = Section("figureC1", "Figure C.1", "budgets", results)
     assert ("What the paper says of it" in render([section], "html")) == (not settings)
@@ -46,9 +46,9 @@ def found(
 
 
 def stored(cell: Cell, budget: int, of: str) -> bool:
-    """Is it this budget of this protocol?"""
+    """Is it this budget of this stream?"""
     (part,) = cell.method.parts or (None,)
-    return cell.protocol.title == of and getattr(part, "budget", None) == budget
+    return cell.stream.title == of and getattr(part, "budget", None) == budget
 
 
 def truths(statements: list[Statement]) -> list[Truth]:
@@ -72,17 +72,17 @@ def test_all_three_hold_in_the_papers_picture() -> None:
     assert three.rows[0][5] == "5", "seeds in common"
 
 
-@pytest.mark.parametrize("protocol", STEPS)
-def test_one_variant_below_one_regulariser_is_enough_against_the_first(protocol: str) -> None:
-    least = STEPS[protocol][0]
+@pytest.mark.parametrize("stream", STEPS)
+def test_one_variant_below_one_regulariser_is_enough_against_the_first(stream: str) -> None:
+    least = STEPS[stream][0]
 
     def mean(cell: Cell) -> float:
-        low = stored(cell, least, protocol) and cell.method.hyperparameters().get("er", {}).get("use") == "execution"
+        low = stored(cell, least, stream) and cell.method.hyperparameters().get("er", {}).get("use") == "execution"
         return 15.0 if low else usual(cell)
 
     one, two, three = found(mean)
     assert truths([one, two, three]) == [Truth.FAILS, Truth.HOLDS, Truth.HOLDS]
-    assert f"{protocol}, in execution, {least} stored, against EWC" in one.because
+    assert f"{stream}, in execution, {least} stored, against EWC" in one.because
     assert "in training" not in one.because
 
 
@@ -149,7 +149,7 @@ def test_runs_of_the_same_seed_are_compared() -> None:
 
 
 def test_what_is_missing_is_told() -> None:
-    one, two, three = found(keep=lambda cell: cell.protocol.name == "split")
+    one, two, three = found(keep=lambda cell: cell.stream.name == "split")
     assert truths([one, two, three]) == [Truth.OPEN] * 3
     assert one.because == "of the comparisons that it takes, 12 of 12 on permuted-mnist cannot be made yet."
     assert len(one.rows) == 4
@@ -165,7 +165,7 @@ def test_shortened_runs_are_not_asked() -> None:
 
 
 def test_other_data_are_not_asked() -> None:
-    cells = [a_cell(protocol("split-letters"), "class", f"er:budget={budget}") for budget in (10, 20)]
+    cells = [a_cell(stream("split-letters"), "class", f"er:budget={budget}") for budget in (10, 20)]
     section = Section("c", "C", "budgets", [a_result(cell, 50.0) for cell in cells])
     ((_, chart),) = charts([section])
     assert statements(section, chart) == []

@@ -11,12 +11,12 @@ from threefold.data import Dataset
 from threefold.experiments import Cell, Result, Section, Settings
 from threefold.methods import Method, Offline, Part, hyper
 from threefold.methods.part import Setting
-from threefold.protocols import Split
 from threefold.report.evidence import boards
 from threefold.report.terminal import fitting, reasons
 from threefold.report.words import plus_minus, title
 from threefold.results import Record, run_key, summarize
 from threefold.scenarios import SCENARIOS
+from threefold.streams import Split
 
 
 class Shy(Part):

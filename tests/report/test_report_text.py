@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from fake_sections import a_cell, a_result, a_table, budgets, grids, protocol
+from fake_sections import a_cell, a_result, a_table, budgets, grids, stream
 from hostile import NAME, hostile_section
 from rich.cells import cell_len
 
@@ -49,8 +49,8 @@ def test_every_cell_has_its_evidence(table: Section) -> None:
 
 
 def test_a_cell_that_was_not_run_is_no_dash() -> None:
-    results = [a_result(a_cell(protocol(), scenario, "none"), 50.0) for scenario in ("task", "class")]
-    results.append(a_result(a_cell(protocol(), "task", "ewc"), 50.0))
+    results = [a_result(a_cell(stream(), scenario, "none"), 50.0) for scenario in ("task", "class")]
+    results.append(a_result(a_cell(stream(), "task", "ewc"), 50.0))
     text = markdown.render([Section("mine", "Mine", "table", results, left=3)])
     (ewc,) = [row for row in rows_of(text) if row[1] == "EWC" and len(row) == 6]
     assert (ewc[0], ewc[4], ewc[5]) == ("Regularization", "…", "")
@@ -141,7 +141,7 @@ def test_csv_is_exact(table: Section) -> None:
 
 
 def test_csv_leaves_what_does_not_exist_empty() -> None:
-    cell = a_cell(protocol(), "task", "er")
+    cell = a_cell(stream(), "task", "er")
     (row,) = csv.DictReader(io.StringIO(render([Section("a", "A", "table", [a_result(cell, 50.0, seeds=1)])], "csv")))
     assert (row["sem"], row["published_mean"], row["difference"]) == ("", "", "")
 
@@ -154,7 +154,7 @@ def test_a_published_number_is_a_cells_own_only_where_it_was_trained_so(
     method: str, settings: dict[str, object], mark: str
 ) -> None:
     """87.19 beside two tasks and five iterations would be read as what these should have come to."""
-    result = a_result(a_cell(protocol(), "class", method, **settings), 20.0)
+    result = a_result(a_cell(stream(), "class", method, **settings), 20.0)
     section = Section("a", "A", "table", [result])
     (row,) = csv.DictReader(io.StringIO(render([section], "csv")))
     assert [row[f"published_{name}"] for name in ("mean", "sem", "n")] == ["", "", ""]
@@ -165,7 +165,7 @@ def test_a_published_number_is_a_cells_own_only_where_it_was_trained_so(
         assert len(after) >= 2, "in the table, and among the reasons"
         assert all(mark.split()[-1] in each for each in after), (kind, after)
     assert "published</text>" not in render([section], "html"), "nor is it drawn beside the seeds"
-    again = render([Section("a", "A", "table", [a_result(a_cell(protocol(), "class", "ewc"), 20.0)])], "html")
+    again = render([Section("a", "A", "table", [a_result(a_cell(stream(), "class", "ewc"), 20.0)])], "html")
     assert "published</text>" in again
     assert mark not in again
 
@@ -179,7 +179,7 @@ def test_no_name_is_mark_up() -> None:
     assert r"\input" not in tex
     assert "$x^2$" not in tex
     assert NAME in {
-        row["protocol"].removeprefix("split-") for row in csv.DictReader(io.StringIO(render([section], "csv")))
+        row["stream"].removeprefix("split-") for row in csv.DictReader(io.StringIO(render([section], "csv")))
     }
     assert "\x1b" not in render([section], "terminal", plain=True)
 

@@ -13,7 +13,7 @@ def a_run(seed: int, *, method: object = "none", scenario: str = "class", **chan
         )
         method = {"name": method, "hyperparameters": own}
     spec = {
-        "protocol": {"name": "split-mnist", "tasks": 3, "data": "a fingerprint"},
+        "stream": {"name": "split-mnist", "tasks": 3, "data": "a fingerprint"},
         "scenario": {"name": scenario, "task_id_in": "output" if scenario == "task" else None},
         "method": method,
         "training": {"iters": 5, "lr": 0.1, "batch": 2, "hidden": 3, "precision": "fp32", "device": "cpu"},

@@ -20,7 +20,7 @@ def ours(mean: float, sem: float, n: int = 20) -> Summary:
 def test_there_are_59_cells_each_its_own():
     cells = published_cells()
     assert len(cells) == 59
-    assert len({(c.protocol, c.scenario, c.method, c.task_id_in) for c in cells}) == 59
+    assert len({(c.stream, c.scenario, c.method, c.task_id_in) for c in cells}) == 59
     by_table = [sum(c.table == table for c in cells) for table in ("table4", "table5", "tableB1")]
     assert by_table == [26, 26, 7]
     assert all(0 < c.mean < 100 and 0 < c.sem < 3 and c.n == 20 for c in cells)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from threefold.errors import ThreefoldError
 from threefold.results import Record, pack, run_key, square_images, unpack, utc_now
 
-SPEC = {"protocol": "split-mnist", "scenario": "class", "method": {"name": "ewc", "strength": 1e8}, "seed": 3}
+SPEC = {"stream": "split-mnist", "scenario": "class", "method": {"name": "ewc", "strength": 1e8}, "seed": 3}
 
 
 def record(**changes):
@@ -33,7 +33,7 @@ def record(**changes):
 
 def test_the_key_is_the_hash_it_is_said_to_be():
     """Worked outside: sha256 of the text below. A change here makes every stored run invisible."""
-    text = '{"format":1,"spec":{"a":[1,0.1,true,null],"seed":3}}'
+    text = '{"a":[1,0.1,true,null],"seed":3}'
     assert run_key({"seed": 3, "a": (1.0, 0.1, True, None)}) == sha256(text.encode()).hexdigest()
 
 

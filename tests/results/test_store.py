@@ -106,9 +106,9 @@ def test_filters(path):
         assert list(store.all(method="ewc")) == runs[:2]
         assert list(store.all(method="ewc", scenario="task")) == [runs[1]]
         assert list(store.all(method="ewc+xdg")) == [runs[2]]
-        assert list(store.all(protocol="split-mnist", seed=1)) == [runs[0], runs[2], runs[3]]
+        assert list(store.all(stream="split-mnist", seed=1)) == [runs[0], runs[2], runs[3]]
         assert list(store.all(status="diverged")) == [runs[4]]
-        assert list(store.all(protocol="permuted-mnist")) == []
+        assert list(store.all(stream="permuted-mnist")) == []
         with pytest.raises(TypeError):
             store.all(colour="red")
 

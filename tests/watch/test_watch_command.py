@@ -6,16 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_sections import a_cell, a_table, protocol, table_b1
+from fake_sections import a_cell, a_table, stream, table_b1
 from tiny_lab import Ended, contents
 
 from threefold.experiments import Cell, Settings, parse_seeds
 from threefold.experiments.command import reproducing
 from threefold.experiments.seeds import written_seeds
 from threefold.methods import Method, Part, hyper, parse
-from threefold.protocols import Split
 from threefold.results import run_key
 from threefold.scenarios import SCENARIOS
+from threefold.streams import Split
 
 
 def test_what_is_wrong_is_one_sentence(
@@ -61,7 +61,7 @@ def cell_of(command: str) -> tuple[Cell, tuple[int, ...]]:
     assert (program, verb) == ("threefold", "run")
     scenario, method, seeds = (options.pop(key) for key in ("scenario", "method", "seeds"))
     where, tasks = options.pop("task_id_in", None), options.pop("tasks", None)
-    like = protocol(name)
+    like = stream(name)
     cut = type(like)(like.data, int(tasks)) if tasks else like
     return Cell.of(cut, SCENARIOS[scenario], parse(method), Settings.checked(**options), where), parse_seeds(seeds)
 
@@ -69,8 +69,8 @@ def cell_of(command: str) -> tuple[Cell, tuple[int, ...]]:
 def test_the_command_of_a_cell_trains_the_very_same_runs() -> None:
     cells = [result.cell for result in [*a_table(seeds=1).results, *table_b1(seeds=1).results]]
     cells += [
-        a_cell(protocol(), "class", "er:budget=500,use=both", iters=7, hidden=11, lr=0.5, batch=3),
-        a_cell(Split(protocol().data, 2), "task", "ewc:strength=0.1+xdg:share=0.3"),
+        a_cell(stream(), "class", "er:budget=500,use=both", iters=7, hidden=11, lr=0.5, batch=3),
+        a_cell(Split(stream().data, 2), "task", "ewc:strength=0.1+xdg:share=0.3"),
     ]
     assert len(cells) > 35
     for cell in cells:
@@ -85,7 +85,7 @@ def test_what_needs_a_file_has_no_command_of_its_own() -> None:
         name = "mine"
         strength: float = hyper("does nothing", 1.0)
 
-    known = protocol()
+    known = stream()
     first = Split(known.data, first=2)
     assert reproducing(a_cell(first, "class", "none"), [1]) is None
     assert reproducing(a_cell(known, "class", Method(Mine())), [1]) is None
@@ -93,5 +93,5 @@ def test_what_needs_a_file_has_no_command_of_its_own() -> None:
     cell = Cell.of_description(a_cell(known, "class", "none").described())
     assert reproducing(cell, [1]) == "threefold run split-mnist --scenario class --method none --device cpu --seeds 1"
     described = cell.described()
-    described["spec"]["protocol"]["name"] = own.title
+    described["spec"]["stream"]["name"] = own.title
     assert reproducing(Cell.of_description(described), [1]) is None

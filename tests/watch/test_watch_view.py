@@ -16,7 +16,7 @@ from threefold.report import html
 from threefold.results import Store
 from threefold.results.cohort_table import claim, give_up
 from threefold.watch.app import templates
-from threefold.watch.stand import Pace
+from threefold.watch.progress import Pace
 from threefold.watch.view import View
 
 TITLE = "split-mnist Class-IL ewc ×20"

@@ -10,9 +10,10 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
+from threefold.experiments.ask import Asked
+
 from threefold.engine import Progress
 from threefold.experiments import Section
-from threefold.experiments.ask import Asked
 from threefold.results import Store
 from threefold.watch.app import application
 from threefold.watch.server import Server

@@ -12,8 +12,8 @@ from threefold.engine import Replicas, Training, train
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step_runner import Captured, Eager, StepRunner, runner_for
 from threefold.methods import parse, resolve
-from threefold.protocols import Protocol, Split
 from threefold.scenarios import SCENARIOS
+from threefold.streams import Split, Stream
 
 METHODS = ("none", "ewc", "si", "lwf", "dgr-distill", "icarl", "er:use=both")
 ITERS, TASKS = 200, 3
@@ -42,15 +42,15 @@ class Compared:
 
 def compare(
     device: str,
-    kind: type[Protocol] = Split,
+    kind: type[Stream] = Split,
     seeds: int = 20,
     iters: int = ITERS,
     methods: Sequence[str] = METHODS,
     hidden: int | None = None,
 ) -> Iterator[Compared]:
     """On a GPU captured steps, TF32 and compiled gradients, in Class-IL; anywhere, cells together beside each alone."""
-    protocol = kind(load("mnist"), None, TASKS)
-    training = partial(Training, iters, protocol.defaults.batch, hidden or protocol.defaults.hidden)
+    stream = kind(load("mnist"), None, TASKS)
+    training = partial(Training, iters, stream.defaults.batch, hidden or stream.defaults.hidden)
     on_gpu = device == "cuda"
 
     def trained(
@@ -61,14 +61,14 @@ def compare(
         asked = [
             Replicas(
                 SCENARIOS[scenario],
-                [resolve(parse(name), protocol.name, scenario)] * seeds,
+                [resolve(parse(name), stream.name, scenario)] * seeds,
                 range(1, seeds + 1),
-                [protocol.defaults.lr] * seeds,
+                [stream.defaults.lr] * seeds,
             )
             for name, scenario in names
         ]
         given = training(precision, device)
-        return [measured.matrix for measured in train(protocol, asked, given, runner=runner)]
+        return [measured.matrix for measured in train(stream, asked, given, runner=runner)]
 
     for name in methods if on_gpu else ():
         alone = [(name, "class")]

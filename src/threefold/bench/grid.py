@@ -9,8 +9,8 @@ import torch
 from threefold.bench.steps import stand_in
 from threefold.engine import Replicas, Training, train
 from threefold.methods import EWC, Method, resolve
-from threefold.protocols import Protocol, Split
 from threefold.scenarios import SCENARIOS
+from threefold.streams import Split, Stream
 
 STRENGTHS = tuple(10.0**power for power in range(14))  # those of Figure D.1
 ITERS = 40
@@ -34,16 +34,16 @@ class Beside:
 def bench_grid(
     device: str,
     precision: str = "fp32",
-    kind: type[Protocol] = Split,
+    kind: type[Stream] = Split,
     rounds: int = 3,
     iters: int = ITERS,
     strengths: Sequence[float] = STRENGTHS,
 ) -> list[Beside]:
     """EWC over so many strengths, and with the paper's strength over as many seeds, in Class-IL, trained in turns."""
-    protocol = kind(stand_in(SAMPLES))
-    scenario, defaults, many = SCENARIOS["class"], protocol.defaults, len(strengths)
+    stream = kind(stand_in(SAMPLES))
+    scenario, defaults, many = SCENARIOS["class"], stream.defaults, len(strengths)
     training = Training(iters, defaults.batch, defaults.hidden, precision, device)
-    of_paper = resolve(Method(EWC()), protocol.name, scenario.name)
+    of_paper = resolve(Method(EWC()), stream.name, scenario.name)
     cohorts = {
         "grid": ([Method(EWC(strength=strength)) for strength in strengths], [1] * many),
         "seeds": ([of_paper] * many, list(range(1, many + 1))),
@@ -54,7 +54,7 @@ def bench_grid(
             methods, seeds = cohorts[name]
             if device == "cuda":
                 torch.cuda.empty_cache()
-            (measured,) = train(protocol, [Replicas(scenario, methods, seeds, [defaults.lr] * many)], training)
+            (measured,) = train(stream, [Replicas(scenario, methods, seeds, [defaults.lr] * many)], training)
             seconds = measured.seconds
             if turn >= 0:
                 taken[name].append(seconds | {"all": sum(seconds.values())})

@@ -9,7 +9,7 @@ from threefold.bench.floor import rates
 from threefold.bench.steps import second_task, stand_in
 from threefold.bench.timing import medians
 from threefold.methods import EWC, Method
-from threefold.protocols import Permuted, Protocol, Split
+from threefold.streams import Permuted, Split, Stream
 
 REPLICAS = (1, 2, 5, 10, 20, 50, 100)
 HIDDEN = (100, 200, 400, 1000, 2000)
@@ -38,17 +38,17 @@ def grow(
     where = torch.device(device)
     data = stand_in(4_000)
     none, ewc = Method(), Method(EWC(strength=1.0))
-    cases: list[tuple[str, int, Method, Protocol, int]] = []
+    cases: list[tuple[str, int, Method, Stream, int]] = []
     cases += [("replicas", size, none, Split(data), size) for size in replicas]
     cases += [("hidden units", size, none, _wider(Split(data), size), 20) for size in hidden]
     cases += [("tasks", size, method, Permuted(data, size), 20) for method in (none, ewc) for size in tasks]
     with torch.no_grad():
         best = rates(where)
-        for what, size, method, protocol, many in cases:
-            step, least = second_task(protocol, method, "class", many, where, best)
+        for what, size, method, stream, many in cases:
+            step, least = second_task(stream, method, "class", many, where, best)
             yield Grown(what, size, method.name, medians({"step": step}, rounds, where)["step"], least.step)
 
 
-def _wider(protocol: Protocol, hidden: int) -> Protocol:
-    protocol.defaults = replace(protocol.defaults, hidden=hidden)  # type: ignore[misc]
-    return protocol
+def _wider(stream: Stream, hidden: int) -> Stream:
+    stream.defaults = replace(stream.defaults, hidden=hidden)  # type: ignore[misc]
+    return stream

@@ -11,7 +11,7 @@ from threefold.bench.floor import rates
 from threefold.bench.steps import second_task, stand_in
 from threefold.bench.timing import wait
 from threefold.methods import parse, resolve
-from threefold.protocols import Protocol, Split
+from threefold.streams import Split, Stream
 
 METHODS = ("none", "ewc", "si", "lwf", "dgr")
 PRODUCTS = re.compile("gemm|gemv|cutlass|::b?mm$|::(baddbmm|addmm)$")
@@ -35,17 +35,17 @@ class Spent:
 
 
 def spent(
-    device: str, kind: type[Protocol] = Split, replicas: int = 20, methods: Sequence[str] = METHODS
+    device: str, kind: type[Stream] = Split, replicas: int = 20, methods: Sequence[str] = METHODS
 ) -> Iterator[Spent]:
     """A step on the second task in Class-IL."""
     where = torch.device(device)
     on_gpu = where.type == "cuda"
-    protocol = kind(stand_in(4_000))
+    stream = kind(stand_in(4_000))
     with torch.no_grad():
         best = rates(where)
         for name in methods:
-            method = resolve(parse(name), protocol.name, "class")
-            step, _ = second_task(protocol, method, "class", replicas, where, best)
+            method = resolve(parse(name), stream.name, "class")
+            step, _ = second_task(stream, method, "class", replicas, where, best)
             for _ in range(2 * STEPS):
                 step()
             wait(where)

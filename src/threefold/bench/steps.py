@@ -19,10 +19,10 @@ from threefold.engine.sampling import Sampler
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step_runner import runner_for
 from threefold.methods import METHODS, Method, Setting, resolve
-from threefold.nets import MLP, initial_params
-from threefold.protocols import Permuted, Protocol, Split
+from threefold.networks import MLP, initial_params
 from threefold.randomness import generator
 from threefold.scenarios import SCENARIOS, Outputs
+from threefold.streams import Permuted, Split, Stream
 
 MANY = 1000  # steps drawn for a measurement
 
@@ -31,7 +31,7 @@ MANY = 1000  # steps drawn for a measurement
 class Timing:
     """Milliseconds per training step of all replicas."""
 
-    protocol: str
+    stream: str
     replicas: int
     cohort: float
     alone: float
@@ -57,18 +57,18 @@ def bench(device: str, replicas: Sequence[int] = (1, 4, 20), rounds: int = 9) ->
             yield _compare(kind(data), number, torch.device(device), rounds)
 
 
-def bench_methods(device: str, kind: type[Protocol] = Split, replicas: int = 20, rounds: int = 9) -> Iterator[Cost]:
+def bench_methods(device: str, kind: type[Stream] = Split, replicas: int = 20, rounds: int = 9) -> Iterator[Cost]:
     """A step on the second task, with every method: in Class-IL, or where else it can be used."""
     where = torch.device(device)
-    protocol = kind(stand_in(4_000))  # what a step costs does not depend on how much data there are
+    stream = kind(stand_in(4_000))  # what a step costs does not depend on how much data there are
     with torch.no_grad():
         best = rates(where)
-        none = {name: second_task(protocol, Method(), name, replicas, where, best)[0] for name in ("class", "task")}
+        none = {name: second_task(stream, Method(), name, replicas, where, best)[0] for name in ("class", "task")}
         for entry in METHODS.values():
             method = Method(entry.part(**SMALL.get(entry.name, {}))) if entry.part else Method()
-            scenario = next(name for name in none if not method.refuse(_setting(protocol, name)))
-            method = resolve(method, protocol.name, scenario)
-            step, least = second_task(protocol, method, scenario, replicas, where, best)
+            scenario = next(name for name in none if not method.refuse(_setting(stream, name)))
+            method = resolve(method, stream.name, scenario)
+            step, least = second_task(stream, method, scenario, replicas, where, best)
             times = medians({"step": step, "none": none[scenario]}, rounds, where)
             yield Cost(entry.name, SCENARIOS[scenario].title, times["step"], times["none"], least)
 
@@ -84,26 +84,26 @@ def stand_in(samples: int) -> Dataset:
     return Dataset.from_arrays(images[:samples], labels[:samples], images[samples:], labels[samples:], name="mnist")
 
 
-def _setting(protocol: Protocol, scenario: str) -> Setting:
-    outputs = Outputs(SCENARIOS[scenario], protocol.tasks, protocol.classes_per_task)
-    inputs = protocol.inputs(protocol.data.test_x[:1]).shape[1]
-    return Setting(outputs, inputs, protocol.defaults.hidden, protocol.defaults.batch)
+def _setting(stream: Stream, scenario: str) -> Setting:
+    outputs = Outputs(SCENARIOS[scenario], stream.tasks, stream.classes_per_task)
+    inputs = stream.inputs(stream.data.test_x[:1]).shape[1]
+    return Setting(outputs, inputs, stream.defaults.hidden, stream.defaults.batch)
 
 
-def _stack(protocol: Protocol, method: Method, scenario: str, replicas: int, device: torch.device) -> ReplicaStack:
-    setting, seeds = _setting(protocol, scenario), range(1, replicas + 1)
-    data = DeviceData(protocol, setting.outputs, seeds, setting.batch, device)
-    return ReplicaStack([method] * replicas, seeds, setting, data, [protocol.defaults.lr] * replicas)
+def _stack(stream: Stream, method: Method, scenario: str, replicas: int, device: torch.device) -> ReplicaStack:
+    setting, seeds = _setting(stream, scenario), range(1, replicas + 1)
+    data = DeviceData(stream, setting.outputs, seeds, setting.batch, device)
+    return ReplicaStack([method] * replicas, seeds, setting, data, [stream.defaults.lr] * replicas)
 
 
 def second_task(
-    protocol: Protocol, method: Method, scenario: str, replicas: int, device: torch.device, best: Rates
+    stream: Stream, method: Method, scenario: str, replicas: int, device: torch.device, best: Rates
 ) -> tuple[Callable[[], None], Floor]:
-    stack = _stack(protocol, method, scenario, replicas, device)
+    stack = _stack(stream, method, scenario, replicas, device)
     stack.consolidate()
     stack.begin_task(1)
     least = floor_of(stack, best)
-    return _steps(stack, protocol.defaults.iters * protocol.tasks)[0], least
+    return _steps(stack, stream.defaults.iters * stream.tasks)[0], least
 
 
 def _steps(stack: ReplicaStack, ahead: int) -> tuple[Callable[[], None], Sampler]:
@@ -119,13 +119,13 @@ def _steps(stack: ReplicaStack, ahead: int) -> tuple[Callable[[], None], Sampler
     return step, sampler
 
 
-def _compare(protocol: Protocol, replicas: int, device: torch.device, rounds: int) -> Timing:
+def _compare(stream: Stream, replicas: int, device: torch.device, rounds: int) -> Timing:
     with torch.no_grad():
-        stack = _stack(protocol, Method(), "class", replicas, device)
+        stack = _stack(stream, Method(), "class", replicas, device)
         step, sampler = _steps(stack, ahead=0)  # as it is on the first task: captured, not compiled
         alone, bare = _one_after_the_other(stack, sampler), products(stack)
         times = medians({"cohort": step, "alone": alone, "products": bare}, rounds, device)
-    return Timing(protocol.name, replicas, times["cohort"], times["alone"], times["products"])
+    return Timing(stream.name, replicas, times["cohort"], times["alone"], times["products"])
 
 
 def _one_after_the_other(stack: ReplicaStack, sampler: Sampler) -> Callable[[], None]:

@@ -13,8 +13,8 @@ from threefold.cli import (
     listing,
     reports,
     run,
+    standard_streams,
     stopping,
-    streams,
     usage,
     watch,
 )
@@ -63,7 +63,7 @@ def root(
 def main() -> None:
     """Run the command that was typed, and exit."""
     try:
-        streams.prepare()
+        standard_streams.prepare()
         if not stopping.trains():  # what trains says itself when it has loaded
             stopping.loaded()
         status = app(standalone_mode=False)

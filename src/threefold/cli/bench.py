@@ -9,7 +9,7 @@ import typer
 from threefold.cli.stdout import console, say
 
 if TYPE_CHECKING:
-    from threefold.protocols import Protocol
+    from threefold.streams import Stream
 
 
 class What(StrEnum):
@@ -34,15 +34,15 @@ def bench(
         int | None,
         typer.Option(min=3, help="Repetitions, medians of which are shown: 9 steps or 3 trainings."),
     ] = None,
-    protocol: Annotated[str, typer.Option(help="Whose steps are taken with each method: split or permuted.")] = "split",
+    stream: Annotated[str, typer.Option(help="Whose steps are taken with each method: split or permuted.")] = "split",
 ) -> None:
     """Time training steps: beside networks one by one, beside bare matrix products, beside what the device could do."""
-    from threefold import protocols
+    from threefold import streams
     from threefold.engine.train import precise
     from threefold.experiments import Settings
 
     settings = Settings.checked(device=device, precision=precision)
-    where, how, kind = settings.resolved_device(), settings.resolved_precision(), protocols.find(protocol)[0]
+    where, how, kind = settings.resolved_device(), settings.resolved_precision(), streams.find(stream)[0]
     on = f"{where}, {how}"
     match what:
         case What.GRID:
@@ -77,14 +77,14 @@ def _numbers(*values: float) -> list[str]:
     return [f"{value:.2f}" for value in values]
 
 
-def _steps(device: str, kind: "type[Protocol]", rounds: int, on: str) -> None:
+def _steps(device: str, kind: "type[Stream]", rounds: int, on: str) -> None:
     from threefold import bench
 
-    columns = ("protocol", "replicas", "cohort", "one by one", "bare products", "÷ one by one", "÷ products")
+    columns = ("stream", "replicas", "cohort", "one by one", "bare products", "÷ one by one", "÷ products")
     timings = bench.bench(device, rounds=rounds)
     rows = (
         [
-            *(t.protocol, str(t.replicas)),
+            *(t.stream, str(t.replicas)),
             *_numbers(t.cohort, t.alone, t.products, t.cohort / t.alone, t.cohort / t.products),
         ]
         for t in timings
@@ -104,7 +104,7 @@ def _steps(device: str, kind: "type[Protocol]", rounds: int, on: str) -> None:
     say("floor: the larger of products and memory, at the rates of a large product and a large copy here")
 
 
-def _profile(device: str, kind: "type[Protocol]", on: str) -> None:
+def _profile(device: str, kind: "type[Stream]", on: str) -> None:
     from threefold import bench
 
     rows = (
@@ -126,7 +126,7 @@ def _growth(device: str, rounds: int, on: str) -> None:
     _show(title, 2, ("by", "method", "size", "step", "floor", "÷ floor"), rows)
 
 
-def _grid(device: str, precision: str, kind: "type[Protocol]", rounds: int, on: str) -> None:
+def _grid(device: str, precision: str, kind: "type[Stream]", rounds: int, on: str) -> None:
     from threefold import bench
 
     rows = ((b.what, *_numbers(b.grid, b.seeds, b.ratio)) for b in bench.bench_grid(device, precision, kind, rounds))
@@ -134,7 +134,7 @@ def _grid(device: str, precision: str, kind: "type[Protocol]", rounds: int, on: 
     _show(title, 1, ("", "14 strengths, one seed", "14 seeds, one strength", "÷"), rows)
 
 
-def _accuracy(device: str, kind: "type[Protocol]") -> None:
+def _accuracy(device: str, kind: "type[Stream]") -> None:
     from threefold import bench
 
     rows = (

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def listing(what: Annotated[str, typer.Argument(help="methods, protocols or scenarios.")]) -> None:
-    """Methods with their hyperparameters and where they work, protocols, or scenarios."""
+def listing(what: Annotated[str, typer.Argument(help="methods, streams or scenarios.")]) -> None:
+    """Methods with their hyperparameters and where they work, streams, or scenarios."""
     from threefold.errors import unknown
 
-    tables = {"methods": _methods, "protocols": _protocols, "scenarios": _scenarios}
+    tables = {"methods": _methods, "streams": _streams, "scenarios": _scenarios}
     if what not in tables:
         raise unknown("list", what, tables)
     with console(140) as screen:
@@ -64,29 +64,29 @@ def _values(field: "FieldInfo") -> str:
 
 
 def _default(method: str, name: str, field: "FieldInfo") -> str:
-    """A hyperparameter without a default has the paper's, by protocol and scenario, or must be given."""
+    """A hyperparameter without a default has the paper's, by stream and scenario, or must be given."""
     from threefold.methods.paper import chosen, optional
-    from threefold.protocols import PROTOCOLS
     from threefold.scenarios import SCENARIOS
+    from threefold.streams import STREAMS
 
     if field.default is not None or optional(field):
         return f"default: {'none' if field.default is None else field.default}"
     paper = []
-    for protocol in PROTOCOLS:
-        values = {scenario: chosen(protocol, scenario, method).get(name) for scenario in SCENARIOS}
+    for stream in STREAMS:
+        values = {scenario: chosen(stream, scenario, method).get(name) for scenario in SCENARIOS}
         known = [f"{scenario} {value:g}" for scenario, value in values.items() if value is not None]
-        paper += [f"{protocol}: {', '.join(known)}"] if known else []
+        paper += [f"{stream}: {', '.join(known)}"] if known else []
     return f"default: the paper's, {'; '.join(paper)}" if paper else "must be given"
 
 
-def _protocols() -> "Table":
-    from threefold.protocols import PROTOCOLS
+def _streams() -> "Table":
+    from threefold.streams import STREAMS
 
-    table = _table("protocol", "what it does", "tasks", "iterations", "learning rate", "hidden units", "batch")
-    for protocol in PROTOCOLS.values():
-        d = protocol.defaults
-        numbers = (protocol.default_tasks, d.iters, d.lr, d.hidden, d.batch)
-        table.add_row(protocol.name, protocol.meaning, *map(str, numbers))
+    table = _table("stream", "what it does", "tasks", "iterations", "learning rate", "hidden units", "batch")
+    for stream in STREAMS.values():
+        d = stream.defaults
+        numbers = (stream.default_tasks, d.iters, d.lr, d.hidden, d.batch)
+        table.add_row(stream.name, stream.meaning, *map(str, numbers))
     return table
 
 

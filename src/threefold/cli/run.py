@@ -20,7 +20,7 @@ PAPER_SEEDS = 20
 
 
 def run(
-    protocol: Annotated[
+    stream: Annotated[
         str,
         typer.Argument(help="split-mnist, permuted-fashion-mnist, …; or split or permuted with --data."),
     ],
@@ -58,7 +58,7 @@ def run(
     loaded()
     with fetching() as report:
         request = run_request(
-            protocol,
+            stream,
             scenario or ["all"],
             [name for given in method or ["none"] for name in (METHODS if given == "all" else [given])],
             seeds,

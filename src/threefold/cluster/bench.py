@@ -23,9 +23,9 @@ from threefold.engine import Progress
 from threefold.experiments import Asked, Cell, Request, Settings, Watcher, train_requests
 from threefold.experiments.records import environment
 from threefold.methods import Method
-from threefold.protocols import Split
 from threefold.results import Record, measure, run_key
 from threefold.scenarios import SCENARIOS
+from threefold.streams import Split
 
 TASKS = 5
 

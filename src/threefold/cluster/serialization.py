@@ -1,4 +1,4 @@
-"""What travels to workers: cohorts, which are small; their protocols and data, which are not, once for each node."""
+"""What travels to workers: cohorts, which are small; their streams and data, which are not, once for each node."""
 
 import warnings
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from ray.cloudpickle import CloudPickler
 
 from threefold.data import Dataset, check, load, names
 from threefold.experiments import Cohort
-from threefold.protocols import Protocol
+from threefold.streams import Stream
 
 Ref = ray.ObjectRef[Any]
 Known = tuple[str, str]  # a dataset's name and fingerprint
@@ -52,42 +52,42 @@ def _pack(thing: object, apart: type, name: Callable[[Any], Any]) -> tuple[bytes
 
 
 class Warehouse:
-    """The driver's side: protocols and datasets that were put into the object store."""
+    """The driver's side: streams and datasets that were put into the object store."""
 
     def __init__(self) -> None:
-        self.protocols: dict[str, tuple[Protocol, Ref]] = {}  # the protocol too: its id is its own while it lives
+        self.streams: dict[str, tuple[Stream, Ref]] = {}  # the stream too: its id is its own while it lives
         self.datasets: dict[Known, Ref] = {}
 
     def pack(self, cohort: Cohort) -> tuple[bytes, dict[str, Ref]]:
-        """A cohort without its protocol, and where that is."""
-        content, protocols = _pack(cohort, Protocol, lambda protocol: str(id(protocol)))
-        for name, protocol in protocols.items():
-            if name not in self.protocols:
-                self.protocols[name] = protocol, ray.put(self._pack_protocol(protocol))
-        return content, {name: self.protocols[name][1] for name in protocols}
+        """A cohort without its stream, and where that is."""
+        content, streams = _pack(cohort, Stream, lambda stream: str(id(stream)))
+        for name, stream in streams.items():
+            if name not in self.streams:
+                self.streams[name] = stream, ray.put(self._pack_stream(stream))
+        return content, {name: self.streams[name][1] for name in streams}
 
-    def _pack_protocol(self, protocol: Protocol) -> tuple[bytes, dict[Known, Ref]]:
-        content, datasets = _pack(protocol, Dataset, lambda data: (data.name, data.fingerprint))
+    def _pack_stream(self, stream: Stream) -> tuple[bytes, dict[Known, Ref]]:
+        content, datasets = _pack(stream, Dataset, lambda data: (data.name, data.fingerprint))
         for known, data in datasets.items():
             if known not in self.datasets:  # as arrays, which all workers of a node share
                 self.datasets[known] = ray.put({field: getattr(data, field).numpy() for field in TENSORS})
         return content, {known: self.datasets[known] for known in datasets}
 
 
-_protocols: dict[str, Any] = {}  # what this worker has unpacked: the next cohort will need it again
+_streams: dict[str, Any] = {}  # what this worker has unpacked: the next cohort will need it again
 _datasets: dict[Known, Dataset] = {}
 
 
 def unpack(content: bytes, refs: dict[str, Ref]) -> Cohort:
     """The worker's side: the cohort as the driver knows it."""
 
-    def protocol(name: str) -> object:
-        if name not in _protocols:
+    def stream(name: str) -> object:
+        if name not in _streams:
             packed, datasets = ray.get(refs[name])
-            _protocols[name] = _Unpacker(packed, lambda known: _dataset(known, datasets[known])).load()
-        return _protocols[name]
+            _streams[name] = _Unpacker(packed, lambda known: _dataset(known, datasets[known])).load()
+        return _streams[name]
 
-    cohort: Cohort = _Unpacker(content, protocol).load()
+    cohort: Cohort = _Unpacker(content, stream).load()
     return cohort
 
 

@@ -112,7 +112,7 @@ def _train(cohort: Cohort, checkpoint: bytes | None, threads: int, events: "Queu
 
     try:
         kept = Streamed(cohort.name, checkpoint, events.put)
-        found = engine.train(cohort.cell.protocol, cohort.replicas, cohort.cell.training, kept, report)
+        found = engine.train(cohort.cell.stream, cohort.replicas, cohort.cell.training, kept, report)
         records = records_of(cohort, found)
     except Exception as error:
         if out_of_memory(error):

@@ -8,23 +8,23 @@ from torch import Tensor
 
 from threefold.errors import ThreefoldError
 from threefold.methods.learner import Batch
-from threefold.protocols import Protocol, Task
 from threefold.scenarios import Outputs
+from threefold.streams import Stream, Task
 
-AT_ONCE = 2  # protocols whose data are kept on devices: an experiment's, and the one that holds some of it out
-_ON_DEVICES: WeakKeyDictionary[Protocol, dict[torch.device, tuple[Tensor, ...]]] = WeakKeyDictionary()
+AT_ONCE = 2  # streams whose data are kept on devices: an experiment's, and the one that holds some of it out
+_ON_DEVICES: WeakKeyDictionary[Stream, dict[torch.device, tuple[Tensor, ...]]] = WeakKeyDictionary()
 
 
-def _on_device(protocol: Protocol, device: torch.device) -> tuple[Tensor, ...]:
-    """A protocol's data on a device: copied there once, cohort after cohort, until others take their place."""
-    copies = _ON_DEVICES.pop(protocol, {})
+def _on_device(stream: Stream, device: torch.device) -> tuple[Tensor, ...]:
+    """A stream's data on a device: copied there once, cohort after cohort, until others take their place."""
+    copies = _ON_DEVICES.pop(stream, {})
     if device not in copies:
-        data = protocol.data
-        each = (protocol.inputs(data.train_x), data.train_y, protocol.inputs(data.test_x), data.test_y)
+        data = stream.data
+        each = (stream.inputs(data.train_x), data.train_y, stream.inputs(data.test_x), data.test_y)
         copies[device] = tuple(tensor.to(device) for tensor in each)
     for oldest in list(_ON_DEVICES)[: len(_ON_DEVICES) + 1 - AT_ONCE]:
         del _ON_DEVICES[oldest]
-    _ON_DEVICES[protocol] = copies
+    _ON_DEVICES[stream] = copies
     return copies[device]
 
 
@@ -37,15 +37,15 @@ class DeviceData:
     """Turns (indices, tasks) into batches for every replica. A batch is a gather."""
 
     def __init__(
-        self, protocol: Protocol, outputs: Outputs, seeds: Sequence[int], batch: int, device: torch.device
+        self, stream: Stream, outputs: Outputs, seeds: Sequence[int], batch: int, device: torch.device
     ) -> None:
         self.device = device
-        self.sequences = [protocol.sequence(seed) for seed in seeds]
+        self.sequences = [stream.sequence(seed) for seed in seeds]
         smallest = min(len(task.train) for tasks in self.sequences for task in tasks)
         if batch > smallest:
             raise ThreefoldError(f"batch must be at most {smallest}, the size of the smallest task, got {batch}.")
-        self.train_x, self.train_y, self.test_x, self.test_y = _on_device(protocol, device)
-        classes = protocol.data.classes
+        self.train_x, self.train_y, self.test_x, self.test_y = _on_device(stream, device)
+        classes = stream.data.classes
         units = torch.stack([_targets(tasks, outputs, classes) for tasks in self.sequences]).to(device)
         maps = [[task.pixels for task in tasks] for tasks in self.sequences]
         self.tables: Tables = {"units": units}

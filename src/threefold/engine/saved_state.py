@@ -20,7 +20,7 @@ def fits(stacks: Stacks, saved: dict[str, Any]) -> bool:
             "seconds": {"train": float(), "consolidate": float(), "evaluate": float()},
         }:
             return (
-                0 < finished < stacks.protocol.tasks
+                0 < finished < stacks.stream.tasks
                 and len(trained) == len(stacks.trained)
                 and len(evaluated) == len(measured) == len(stacks.evaluated)
                 and all(map(_fits_stack, stacks.trained, trained))

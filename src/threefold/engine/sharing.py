@@ -18,8 +18,8 @@ from threefold.engine.training import Training
 from threefold.fingerprint import is_ours
 from threefold.methods import DGR, ER, DGRDistill, ICaRL, Method, Offline, Part
 from threefold.methods.learner import Memory, Params, Setting
-from threefold.protocols import Protocol
 from threefold.scenarios import Outputs, Scenario
+from threefold.streams import Stream
 
 GENERATIVE = (DGR, DGRDistill)
 OTHER_DATA = (Offline, ICaRL)  # what a generator beside them learns from is not the task's own data
@@ -123,8 +123,8 @@ class Evaluated:
 class Stacks:
     """All stacks of a cohort: those that are trained, and for each of `asked` the networks to be evaluated."""
 
-    def __init__(self, protocol: Protocol, asked: Sequence[Replicas], training: Training) -> None:
-        self.protocol, self.training = protocol, training
+    def __init__(self, stream: Stream, asked: Sequence[Replicas], training: Training) -> None:
+        self.stream, self.training = stream, training
         self.device = torch.device(training.device)
         self._generators: dict[Hashable, dict[str, Params]] = {}
         self.trained: list[ReplicaStack] = []
@@ -171,12 +171,12 @@ class Stacks:
     def _stack(self, networks: list[Network], lent: dict[str, Params] | None = None) -> ReplicaStack:
         """A stack of these networks: to be trained with what is lent to it, or (None) to be evaluated only."""
         networks = self._rows(networks)
-        protocol, training, first = self.protocol, self.training, networks[0]
-        outputs = Outputs(first.scenario, protocol.tasks, protocol.classes_per_task)
+        stream, training, first = self.stream, self.training, networks[0]
+        outputs = Outputs(first.scenario, stream.tasks, stream.classes_per_task)
         methods, seeds, lr = [n.method for n in networks], [n.seed for n in networks], [n.lr for n in networks]
-        data = DeviceData(protocol, outputs, seeds, training.batch, self.device)
+        data = DeviceData(stream, outputs, seeds, training.batch, self.device)
         inputs = data.train_x.shape[1]
-        setting = Setting(outputs, inputs, training.hidden, training.batch, protocol.data.in_unit_interval)
+        setting = Setting(outputs, inputs, training.hidden, training.batch, stream.data.in_unit_interval)
         return ReplicaStack(methods, seeds, setting, data, None if lent is None else lr, lent)
 
     def begin_task(self, task: int) -> None:

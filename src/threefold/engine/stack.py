@@ -18,7 +18,7 @@ from threefold.engine.threads import in_threads
 from threefold.methods import Method, Part
 from threefold.methods.learner import Batch, Learner, Memory, Now, Params, Setting
 from threefold.methods.losses import only_active
-from threefold.nets import MLP, initial_params
+from threefold.networks import MLP, initial_params
 from threefold.randomness import generator
 
 PIECE = 1 << 27  # inputs gathered at once outside training, on a GPU: half a gigabyte

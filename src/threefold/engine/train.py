@@ -19,7 +19,7 @@ from threefold.engine.sharing import Evaluated, Replicas, Stacks
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step_runner import StepRunner, runner_for
 from threefold.engine.training import Training
-from threefold.protocols import Protocol
+from threefold.streams import Stream
 
 REPORT_EVERY = 10  # steps between two reports of progress
 
@@ -65,7 +65,7 @@ class Measured:
 
 
 def train(
-    protocol: Protocol,
+    stream: Stream,
     asked: Sequence[Replicas],
     training: Training,
     checkpoint: Checkpoint | None = None,
@@ -76,10 +76,10 @@ def train(
 
     From the checkpoint's last finished task on, if there is one. `runner`: how a stack's steps are taken.
     """
-    device, iters, tasks = torch.device(training.device), training.iters, protocol.tasks
+    device, iters, tasks = torch.device(training.device), training.iters, stream.tasks
     sizes = [len(each.seeds) for each in asked]
     with torch.no_grad(), precise(training.precision), Saver(checkpoint, device) as saver, Prefetch() as prefetch:
-        stacks = Stacks(protocol, asked, training)
+        stacks = Stacks(stream, asked, training)
         state = _State.at(stacks, checkpoint)
         runners = [runner(stack, len(stacks.trained) > 1) for stack in stacks.trained]
         for each in runners:

@@ -1,4 +1,4 @@
-"""A cell of a table: a protocol, a scenario and a method, trained in one way. A cell and a seed make a run."""
+"""A cell of a table: a stream, a scenario and a method, trained in one way. A cell and a seed make a run."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -19,17 +19,17 @@ from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import METHODS, Method, Part, paper, resolve
 from threefold.methods.learner import Setting
 from threefold.methods.registry import split_parts
-from threefold.nets import MLP
-from threefold.protocols import Protocol
-from threefold.protocols import find as find_protocol
+from threefold.networks import MLP
 from threefold.results import Published, lookup, published_cells
 from threefold.scenarios import Outputs, Scenario, TaskIdIn
 from threefold.scenarios import find as find_scenario
+from threefold.streams import Stream
+from threefold.streams import find as find_stream
 from threefold.version import NUMERICS
 
 
 class Settings(BaseModel):
-    """How to train. What is not given is the paper's value for the protocol."""
+    """How to train. What is not given is the paper's value for the stream."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -88,7 +88,7 @@ _NUMBERS: dict[tuple[Setting, tuple[tuple[type[Part], str], ...]], int] = {}
 class Cell:
     """Everything that determines a run but its seed."""
 
-    protocol: Protocol
+    stream: Stream
     scenario: Scenario
     method: Method
     training: Training
@@ -98,10 +98,10 @@ class Cell:
 
     @classmethod
     def of(
-        cls, protocol: Protocol, scenario: Scenario, method: Method, settings: Settings, task_id_in: Any = None
+        cls, stream: Stream, scenario: Scenario, method: Method, settings: Settings, task_id_in: Any = None
     ) -> "Cell":
         """The cell with everything that was not given set to the paper's value, as far as the method can be used."""
-        defaults = protocol.defaults
+        defaults = stream.defaults
         training = Training(
             iters=settings.iters or defaults.iters,
             batch=settings.batch or defaults.batch,
@@ -110,53 +110,53 @@ class Cell:
             device=settings.resolved_device(),
         )
         where = _task_used_in(scenario, method, task_id_in)
-        cell = cls(protocol, scenario.using_task_in(where), method, training, settings.lr or defaults.lr, where)
-        check_numbers(method, training, protocol.tasks)
+        cell = cls(stream, scenario.using_task_in(where), method, training, settings.lr or defaults.lr, where)
+        check_numbers(method, training, stream.tasks)
         check_sizes(cell.setting, device=training.device, elsewhere=settings.is_elsewhere)
         if cell.refusal():
             return cell
         check_networks(cell.name, cell.numbers, device=training.device, elsewhere=settings.is_elsewhere)
-        return replace(cell, method=resolve(method, protocol.name, scenario.name))
+        return replace(cell, method=resolve(method, stream.name, scenario.name))
 
     @property
     def name(self) -> str:
-        return f"{self.protocol.title} {self.scenario.title} {written(self.method)}"
+        return f"{self.stream.title} {self.scenario.title} {written(self.method)}"
 
     @property
     def comparable(self) -> bool:
         """Is it trained as in the paper, so that its accuracy may be judged by the published one?"""
-        defaults, training = self.protocol.defaults, self.training
-        ours = (training.iters, training.batch, training.hidden, self.lr, self.protocol.tasks)
-        if not all(paper.trained_so(part, self.protocol.name, self.scenario.name) for part in self.method.parts):
+        defaults, training = self.stream.defaults, self.training
+        ours = (training.iters, training.batch, training.hidden, self.lr, self.stream.tasks)
+        if not all(paper.trained_so(part, self.stream.name, self.scenario.name) for part in self.method.parts):
             return False
-        return ours == (defaults.iters, defaults.batch, defaults.hidden, defaults.lr, self.protocol.default_tasks)
+        return ours == (defaults.iters, defaults.batch, defaults.hidden, defaults.lr, self.stream.default_tasks)
 
     @property
     def on_the_papers_data(self) -> bool:
-        return self.protocol.title in {cell.protocol for cell in published_cells()}
+        return self.stream.title in {cell.stream for cell in published_cells()}
 
     def cuts(self) -> list[str]:
         """What is less than in the paper, in words; data that are not the paper's have no length but their own."""
         if not self.on_the_papers_data:
             return []
-        paper, training = self.protocol.defaults, self.training
+        paper, training = self.stream.defaults, self.training
         counts = (
             ("iterations per task", training.iters, paper.iters),
-            ("tasks", self.protocol.tasks, self.protocol.default_tasks),
+            ("tasks", self.stream.tasks, self.stream.default_tasks),
             ("units per layer", training.hidden, paper.hidden),
         )
         return [f"{ours} of {theirs} {what}" for what, ours, theirs in counts if ours < theirs]
 
     @property
     def inputs(self) -> int:
-        return self.protocol.inputs(self.protocol.data.test_x[:1]).shape[1]
+        return self.stream.inputs(self.stream.data.test_x[:1]).shape[1]
 
     @property
     def setting(self) -> Setting:
         """What the method may know before training."""
-        outputs = Outputs(self.scenario, self.protocol.tasks, self.protocol.classes_per_task)
+        outputs = Outputs(self.scenario, self.stream.tasks, self.stream.classes_per_task)
         return Setting(
-            outputs, self.inputs, self.training.hidden, self.training.batch, self.protocol.data.in_unit_interval
+            outputs, self.inputs, self.training.hidden, self.training.batch, self.stream.data.in_unit_interval
         )
 
     def classifier(self) -> MLP:
@@ -196,20 +196,24 @@ class Cell:
         if self.task_id_in == "hidden":  # Table B.1 names a method combined with XdG by the method alone
             name = Method(*(part for part in self.method.parts if not part.uses_task)).name
         used_in = "output" if self.task_id_in == "both" else self.task_id_in  # so does the paper's XdG
-        return lookup(self.protocol.title, self.scenario.name, name, used_in)
+        return lookup(self.stream.title, self.scenario.name, name, used_in)
 
     def spec(self) -> dict[str, Any]:
         """The cell as plain data: with a seed, everything that determines a run."""
         if self.stored_spec is not None:
             return deepcopy(dict(self.stored_spec))
-        protocol, training = self.protocol, self.training
-        stream = {"name": protocol.title, "tasks": protocol.cut, "data": protocol.data.fingerprint}
-        if protocol.tasks < protocol.cut:
-            stream["first"] = protocol.tasks
+        training = self.training
+        stream: dict[str, object] = {
+            "name": self.stream.title,
+            "tasks": self.stream.cut,
+            "data": self.stream.data.fingerprint,
+        }
+        if self.stream.tasks < self.stream.cut:
+            stream["first"] = self.stream.tasks
         method = {"name": self.method.name, "hyperparameters": self.method.hyperparameters()}
         stream_code, method_code, _ = self._code
         return {
-            "protocol": stream | ({"code": stream_code} if stream_code else {}),
+            "stream": stream | ({"code": stream_code} if stream_code else {}),
             "scenario": {"name": self.scenario.name, "task_id_in": self.task_id_in},
             "method": method | ({"code": method_code} if method_code else {}),
             "training": {
@@ -225,10 +229,10 @@ class Cell:
 
     @cached_property
     def _code(self) -> tuple[str | None, dict[str, str], str | None]:
-        """Sums of what a user wrote: of the protocol and of each part; and what has none. Taken once: code may be
+        """Sums of what a user wrote: of the stream and of each part; and what has none. Taken once: code may be
         edited meanwhile."""
-        state = {name: value for name, value in vars(self.protocol).items() if name != "data"}
-        kind: type = type(self.protocol)
+        state = {name: value for name, value in vars(self.stream).items() if name != "data"}
+        kind: type = type(self.stream)
         try:
             stream = code_of(kind, state)
             parts = {}
@@ -257,11 +261,11 @@ class Cell:
     def of_description(cls, described: Mapping[str, Any]) -> "Cell":
         """A cell to report on: it knows everything but the data themselves, and cannot be trained."""
         spec = described["spec"]
-        protocol, training = spec["protocol"], spec["training"]
-        kind, data = find_protocol(protocol["name"])
+        stream, training = spec["stream"], spec["training"]
+        kind, data = find_stream(stream["name"])
         scenario, where = find_scenario(spec["scenario"]["name"]), spec["scenario"]["task_id_in"]
         return cls(
-            kind.without_data(data or "", protocol["data"], protocol["tasks"], protocol.get("first")),
+            kind.without_data(data or "", stream["data"], stream["tasks"], stream.get("first")),
             scenario.using_task_in(where),
             _method_again(described["method"], spec["method"]["hyperparameters"]),
             Training(**{name: value for name, value in training.items() if name != "lr"}),

@@ -40,7 +40,7 @@ class Cohort:
 
     @property
     def cell(self) -> Cell:
-        """The first run's: protocol and training are the same for all."""
+        """The first run's: stream and training are the same for all."""
         return self.runs[0].cell
 
     @property
@@ -74,7 +74,7 @@ class Cohort:
     @property
     def weight(self) -> int:
         """What it costs, in numbers that steps move; good enough to put cheap cohorts first."""
-        return sum(run.cell.numbers for run in self.runs) * self.cell.training.iters * self.cell.protocol.tasks
+        return sum(run.cell.numbers for run in self.runs) * self.cell.training.iters * self.cell.stream.tasks
 
     def without(self, done: Container[str]) -> "Cohort":
         """Its runs that are not done."""
@@ -202,13 +202,13 @@ def _shape(cell: Cell) -> str:
     for part in cell.method.parts:
         for name in part.per_replica():
             spec["method"]["hyperparameters"][part.name].pop(name)
-    return json.dumps([spec, id(cell.protocol)], sort_keys=True)
+    return json.dumps([spec, id(cell.stream)], sort_keys=True)
 
 
 def _shared(stack: Sequence[Run]) -> Hashable:
     """Equal for stacks that share what is trained."""
     cell = stack[0].cell
-    return cell.protocol, cell.training, replicas_of(stack).shares()
+    return cell.stream, cell.training, replicas_of(stack).shares()
 
 
 def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:

@@ -23,16 +23,16 @@ def run_command(
     `in_full`: what is less than in the paper becomes the paper's.
     """
     cell = cells[0]
-    protocol, training, paper = cell.protocol, cell.training, cell.protocol.defaults
+    stream, training, paper = cell.stream, cell.training, cell.stream.defaults
     names = list(dict.fromkeys(each.scenario.name for each in cells))
     least = paper if in_full else training
-    words = ["threefold", "run", protocol.title]
+    words = ["threefold", "run", stream.title]
     for name in names if len(names) < len(SCENARIOS) else ["all"]:
         words += ["--scenario", name]
     for method in dict.fromkeys(written(each.method) for each in cells):
         words += ["--method", method]
     for option, value, usual in (
-        ("--tasks", max(protocol.tasks, protocol.default_tasks if in_full else 0), protocol.default_tasks),
+        ("--tasks", max(stream.tasks, stream.default_tasks if in_full else 0), stream.default_tasks),
         ("--iters", max(training.iters, least.iters), paper.iters),
         ("--hidden", max(training.hidden, least.hidden), paper.hidden),
         ("--lr", cell.lr, paper.lr),
@@ -59,6 +59,6 @@ def reproducing(cells: Sequence[Cell], seeds: Sequence[int]) -> str | None:
 
 
 def _known(cell: Cell) -> bool:
-    protocol, spec = cell.protocol, cell.spec()
-    ours = all(part.name in METHODS for part in cell.method.parts) and "code" not in spec["method"] | spec["protocol"]
-    return protocol.data.name in datasets() and ours and protocol.tasks == protocol.cut
+    stream, spec = cell.stream, cell.spec()
+    ours = all(part.name in METHODS for part in cell.method.parts) and "code" not in spec["method"] | spec["stream"]
+    return stream.data.name in datasets() and ours and stream.tasks == stream.cut

@@ -56,9 +56,9 @@ class Local:
 
     def begin(self, job: "Job") -> None:
         cohort = job.cohort
-        protocol, training = cohort.cell.protocol, cohort.cell.training
+        stream, training = cohort.cell.stream, cohort.cell.training
         try:
-            found = train(protocol, cohort.replicas, training, job.checkpoint, job.progress)
+            found = train(stream, cohort.replicas, training, job.checkpoint, job.progress)
         except Exception as error:
             if not (isinstance(error, MemoryError | RuntimeError) and out_of_memory(error)):
                 name_hook(error)

@@ -41,7 +41,7 @@ class InProgress:
             live = self._live(row)
             if runs.keys() >= set(row.runs) and (live or self.checkpoint(row.name).path.exists()):
                 cohort = Cohort(tuple(runs[key] for key in row.runs))
-                if len({(run.cell.protocol, run.cell.training) for run in cohort.runs}) == 1:
+                if len({(run.cell.stream, run.cell.training) for run in cohort.runs}) == 1:
                     found.append((not live, -len(row.runs), row.name, cohort))
         return [cohort for *_, cohort in sorted(found, key=lambda each: each[:3])]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from threefold import protocols, scenarios
+from threefold import scenarios, streams
 from threefold.data import Report, load
 from threefold.errors import ThreefoldError, unknown
 from threefold.experiments.cell import Cell, Settings, written
@@ -18,8 +18,8 @@ from threefold.experiments.section import Kind
 from threefold.experiments.seeds import parse_seeds
 from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSpec
 from threefold.methods import METHODS, Method, Part, parse
-from threefold.protocols import Defaults, Protocol
 from threefold.results import Store, run_key, together
+from threefold.streams import Defaults, Stream
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Request:
 
     def check(self) -> None:
         """A batch has no sample twice, so no task may be smaller."""
-        for protocol in dict.fromkeys(asked.cell.protocol for asked in self.asked):
-            mine = [asked for asked in self.asked if asked.cell.protocol is protocol]
-            smallest = min(protocol.smallest_task(seed) for seed in {seed for asked in mine for seed in asked.seeds})
+        for stream in dict.fromkeys(asked.cell.stream for asked in self.asked):
+            mine = [asked for asked in self.asked if asked.cell.stream is stream]
+            smallest = min(stream.smallest_task(seed) for seed in {seed for asked in mine for seed in asked.seeds})
             batch = max(asked.cell.training.batch for asked in mine)
             if batch > smallest:
                 raise ThreefoldError(
@@ -135,7 +135,7 @@ class _Planned(NamedTuple):
 
 
 def run_request(
-    protocol: Protocol | str,
+    stream: Stream | str,
     scenario: Sequence[str],
     method: Sequence[Method | Part | str],
     seeds: str | int | Iterable[int],
@@ -148,7 +148,7 @@ def run_request(
     yes: bool = False,
     report: Report | None = None,
 ) -> Request:
-    """Methods in scenarios on one protocol, as `threefold run` and `threefold.run` ask for them."""
+    """Methods in scenarios on one stream, as `threefold run` and `threefold.run` ask for them."""
     # everything that needs no data is checked before any is fetched
     wanted = scenarios.find_all(scenario)
     methods = {written(each): each for each in map(_method, method)}
@@ -157,7 +157,7 @@ def run_request(
     for each in wanted:
         each.using_task_in(task_id_in)
     check_runs(len(methods) * len(wanted), len(methods) * len(wanted) * len(chosen), confirmed=yes)
-    made = _protocol(protocol, data, tasks, report)
+    made = _stream(stream, data, tasks, report)
     cells = [Cell.of(made, each, given, checked, task_id_in) for given in methods.values() for each in wanted]
     answers = [(cell, cell.refusal()) for cell in cells]
     refused = [(cell, reason) for cell, reason in answers if reason]
@@ -181,18 +181,18 @@ def _method(given: Method | Part | str) -> Method:
     raise ThreefoldError(f"method must be a name such as 'ewc', a part such as EWC() or a Method, got {given!r}.")
 
 
-def _protocol(given: Protocol | str, data: str | None, tasks: int | None, report: Report | None) -> Protocol:
+def _stream(given: Stream | str, data: str | None, tasks: int | None, report: Report | None) -> Stream:
     if isinstance(given, str):
-        kind, named = protocols.find(given)
+        kind, named = streams.find(given)
         if data and named:
             raise ThreefoldError(
-                f"data is '{data}', but protocol '{given}' names its data; use {kind.name} with data '{data}'."
+                f"data is '{data}', but stream '{given}' names its data; use {kind.name} with data '{data}'."
             )
         return kind(load(data or named or "mnist", report=report), tasks)
-    if not isinstance(given, Protocol):
-        raise ThreefoldError(f"protocol must be a name such as 'split-mnist' or Split(data), got {given!r}.")
+    if not isinstance(given, Stream):
+        raise ThreefoldError(f"stream must be a name such as 'split-mnist' or Split(data), got {given!r}.")
     if tasks is not None:
-        raise ThreefoldError(f"tasks is {tasks}, but the protocol has its own number of tasks; give one of them.")
+        raise ThreefoldError(f"tasks is {tasks}, but the stream has its own number of tasks; give one of them.")
     return given
 
 
@@ -235,28 +235,28 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
     quick, held = experiment.quick if options.quick else None, experiment.validation
     wanted = _only(experiment, options.only)
     for part in experiment.parts:
-        kind, named = protocols.find(part.protocol)
+        kind, named = streams.find(part.stream)
         settings = _settings(experiment, options, kind.defaults)
         data = load(part.data or named or "mnist", report=report)
-        protocol = kind(data, part.tasks, quick.tasks if quick else None)
+        stream = kind(data, part.tasks, quick.tasks if quick else None)
         first = kind(data.validation(held.share), part.tasks, held.tasks) if held else None
         for spec, scenario in _pairs(part):
             given = spec.seeds or part.seeds or experiment.seeds
             seeds = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
             for method in _thinned(spec, quick.points if quick else None).variants():
-                cell = Cell.of(protocol, scenarios.find(scenario), method, settings, spec.task_id_in)
+                cell = Cell.of(stream, scenarios.find(scenario), method, settings, spec.task_id_in)
                 asked = [Asked(cell, seeds, full=_full(experiment, cell, given))]
                 if first:
-                    asked.append(Asked(replace(cell, protocol=first), seeds, validation=True))
+                    asked.append(Asked(replace(cell, stream=first), seeds, validation=True))
                 yield _Planned(asked, cell.refusal(), spec.note, wanted(spec, scenario))
 
 
 def _full(experiment: Experiment, cell: Cell, seeds: str) -> dict[str, int]:
     """How long the experiment's file has a cell, whatever the options make of it."""
-    usual, training = cell.protocol.defaults, experiment.training
+    usual, training = cell.stream.defaults, experiment.training
     return {
         "iters": training.iters or usual.iters,
-        "tasks": cell.protocol.cut,
+        "tasks": cell.stream.cut,
         "hidden": training.hidden or usual.hidden,
         "seeds": len(parse_seeds(seeds)),
     }
@@ -283,7 +283,7 @@ def _seeds(given: str, quick: QuickSpec | None) -> tuple[int, ...]:
 
 
 def _settings(experiment: Experiment, options: Options, usual: Defaults) -> Settings:
-    """How to train on a protocol. A rehearsal is never longer than the experiment itself."""
+    """How to train on a stream. A rehearsal is never longer than the experiment itself."""
     given = experiment.training.model_dump()
     if options.quick:
         for name in ("iters", "hidden"):

@@ -7,11 +7,11 @@ from threefold.experiments.request import run_request
 from threefold.experiments.result import Result
 from threefold.experiments.scheduler import train_requests
 from threefold.methods import Method, Part
-from threefold.protocols import Protocol
+from threefold.streams import Stream
 
 
 def run(
-    protocol: Protocol | str,
+    stream: Stream | str,
     *,
     scenario: str,
     method: Method | Part | str = "none",
@@ -28,13 +28,13 @@ def run(
 ) -> Result:
     """Train one method in one scenario, one network for each seed, all as one stack.
 
-    `protocol` is a name such as "split-mnist" or a protocol over data of your own; `seeds` a number of them (20 means 1
+    `stream` is a name such as "split-mnist" or a stream over data of your own; `seeds` a number of them (20 means 1
     to 20), a text such as "3-7", or a list. What is not given (`tasks`, `iters`, `lr`, `batch`, `hidden`) is the
     paper's. Runs that are in `store` are not trained again; `store=None` keeps nothing.
     """
     settings = {"iters": iters, "lr": lr, "batch": batch, "hidden": hidden, "device": device, "precision": precision}
     request = run_request(
-        protocol, [str(scenario)], [method], seeds, tasks=tasks, task_id_in=task_id_in, settings=settings
+        stream, [str(scenario)], [method], seeds, tasks=tasks, task_id_in=task_id_in, settings=settings
     )
     ((result,),) = train_requests([request], store)
     return result

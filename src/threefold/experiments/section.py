@@ -81,7 +81,7 @@ def _shortened(described: Mapping[str, Any]) -> list[str]:
     spec, full = described["spec"], described.get("full")
     if not isinstance(full, Mapping):
         return []
-    tasks = spec["protocol"].get("first") or spec["protocol"]["tasks"]
+    tasks = spec["stream"].get("first") or spec["stream"]["tasks"]
     ours = {**spec["training"], "tasks": tasks, "seeds": len(described["seeds"])}
     return [
         f"{ours[name]} of {full[name]} {words}"

@@ -1,4 +1,4 @@
-"""An experiment as a file: which methods, in which scenarios, on which protocol, with which seeds."""
+"""An experiment as a file: which methods, in which scenarios, on which stream, with which seeds."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from threefold import protocols, scenarios
+from threefold import scenarios, streams
 from threefold.errors import ThreefoldError, unknown
 from threefold.experiments.section import Kind
 from threefold.experiments.seeds import parse_seeds, written_seeds
@@ -37,7 +37,7 @@ def _of_ours(check: Any) -> AfterValidator:
     return AfterValidator(checked)
 
 
-ProtocolName = Annotated[str, _of_ours(protocols.find)]
+StreamName = Annotated[str, _of_ours(streams.find)]
 ScenarioName = Annotated[str, _of_ours(scenarios.find)]
 
 
@@ -118,7 +118,7 @@ class MethodSpec(_Spec):
 
 
 class TrainingSpec(_Spec):
-    """How to train; what is not given is the paper's for the protocol."""
+    """How to train; what is not given is the paper's for the stream."""
 
     iters: int | None = Field(None, ge=1)
     lr: float | None = Field(None, gt=0)
@@ -144,9 +144,9 @@ class QuickSpec(_Spec):
 
 
 class PartSpec(_Spec):
-    """Methods on one protocol."""
+    """Methods on one stream."""
 
-    protocol: ProtocolName
+    stream: StreamName
     data: str | None = None
     tasks: int | None = Field(None, ge=1)
     seeds: Seeds | None = Field(None, description="of this part; the experiment's if not given")

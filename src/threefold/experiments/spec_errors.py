@@ -25,11 +25,11 @@ _RIGHT = {  # by the type of error that pydantic names
     "string_pattern_mismatch": "letters, digits, dots, dashes and spaces, the first a letter or digit",
 }
 _FORM = {  # how a field is written that is missing or of another kind
-    "protocol": 'protocol = "split-mnist", or "split" or "permuted" with data = "FILE.npz"',
+    "stream": 'stream = "split-mnist", or "split" or "permuted" with data = "FILE.npz"',
     "methods": '[[methods]] tables, one at least, each with its method = "NAME"',
     "method": 'method = "NAME", such as "ewc"',
     "scenarios": 'a list such as ["task", "class"]',
-    "parts": "[[parts]] tables, one at least, each with a protocol and its methods",
+    "parts": "[[parts]] tables, one at least, each with a stream and its methods",
 }
 _OF_ANOTHER_KIND = ("missing", "list_type", "too_short")
 _VALUE = "a finite number, text, true or false, or a list of these"

@@ -112,7 +112,7 @@ class Kind(NamedTuple):
 
 
 FILES: Mapping[str, Kind] = {
-    "csv": Kind(_csv, begins_with("key,protocol,tasks,scenario,task_id_in,")),
+    "csv": Kind(_csv, begins_with("key,stream,tasks,scenario,task_id_in,")),
     "npz": Kind(_npz, _is_npz),
     "parquet": Kind(_parquet, _is_parquet),
 }

@@ -13,10 +13,10 @@ from threefold.results import Record
 def described(run: Record) -> dict[str, Any]:
     """What a run is, in columns: what one selects and groups by; and all of it as JSON."""
     spec = run.spec
-    part = {name: _named(spec.get(name)) for name in ("protocol", "scenario", "method", "training")}
+    part = {name: _named(spec.get(name)) for name in ("stream", "scenario", "method", "training")}
     return {
         "key": run.key,
-        "protocol": part["protocol"].get("name"),
+        "stream": part["stream"].get("name"),
         "tasks": len(run.initial),
         "scenario": part["scenario"].get("name"),
         "task_id_in": part["scenario"].get("task_id_in"),

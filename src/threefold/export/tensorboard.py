@@ -20,9 +20,9 @@ LONGEST = 120  # characters of a folder's name
 
 
 def folder_name(run: Record) -> str:
-    """Protocol, scenario, method, then seed and the beginning of the key, which tells apart what looks alike."""
+    """Stream, scenario, method, then seed and the beginning of the key, which tells apart what looks alike."""
     about = described(run)
-    words = [about["protocol"], about["scenario"], about["method"], f"seed-{about['seed']}-{run.key[:8]}"]
+    words = [about["stream"], about["scenario"], about["method"], f"seed-{about['seed']}-{run.key[:8]}"]
     return "/".join(re.sub(r"[^A-Za-z0-9+=-]+", "-", str(word)).strip("-")[:LONGEST] or "none" for word in words)
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from threefold.methods.learner import Memory
 from threefold.methods.part import Part
-from threefold.protocols import Task
+from threefold.streams import Task
 
 
 class Offline(Part):

@@ -17,8 +17,8 @@ from threefold.methods.herding import herd
 from threefold.methods.learner import Batch, Draws, Learner, Memory, Params, Replay, Samples, Setting, Stack, copied
 from threefold.methods.method import classification
 from threefold.methods.part import Part, hyper
-from threefold.protocols import Task
 from threefold.randomness import generator
+from threefold.streams import Task
 
 Selection = Literal["herding", "random"]
 

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from threefold.methods.learner import Batch, Learner, Params, Stack
 from threefold.methods.losses import only_active
-from threefold.nets import Shift
+from threefold.networks import Shift
 from threefold.randomness import generator
 
 Labels = Literal["predicted", "true", "sampled", "expected"]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from threefold.methods.learner import Learner, Memory, Params, Setting
 from threefold.methods.part import Part, hyper
-from threefold.nets import MLP, GateOn
+from threefold.networks import MLP, GateOn
 from threefold.randomness import generator
 
 

@@ -18,15 +18,15 @@ def _tables() -> dict[str, Any]:
     return tomllib.loads(files("threefold.methods").joinpath("paper.toml").read_text(encoding="utf-8"))
 
 
-def chosen(protocol: str, scenario: str, method: str) -> dict[str, Any]:
+def chosen(stream: str, scenario: str, method: str) -> dict[str, Any]:
     """What the paper chose for a method's hyperparameters."""
-    found: dict[str, Any] = _tables().get(protocol, {}).get(scenario, {}).get(method, {})
+    found: dict[str, Any] = _tables().get(stream, {}).get(scenario, {}).get(method, {})
     return found
 
 
-def trained_so(part: Part, protocol: str, scenario: str) -> bool:
+def trained_so(part: Part, stream: str, scenario: str) -> bool:
     """Has it the paper's hyperparameters? Where the text can be read in several ways, any will do."""
-    theirs, readings = chosen(protocol, scenario, part.name), _tables()["readings"].get(part.name, {})
+    theirs, readings = chosen(stream, scenario, part.name), _tables()["readings"].get(part.name, {})
     for name, field in type(part).model_fields.items():
         right = [theirs[name]] if name in theirs else readings.get(name, [field.default])
         if getattr(part, name) not in right:
@@ -34,9 +34,9 @@ def trained_so(part: Part, protocol: str, scenario: str) -> bool:
     return True
 
 
-def resolve(method: Method, protocol: str, scenario: str) -> Method:
+def resolve(method: Method, stream: str, scenario: str) -> Method:
     """The method with every hyperparameter that was not given set to the paper's value."""
-    return Method(*(_resolved(part, protocol, scenario) for part in method.parts))
+    return Method(*(_resolved(part, stream, scenario) for part in method.parts))
 
 
 def optional(field: FieldInfo) -> bool:
@@ -44,14 +44,14 @@ def optional(field: FieldInfo) -> bool:
     return NoneType in get_args(field.annotation)
 
 
-def _resolved(part: Part, protocol: str, scenario: str) -> Part:
+def _resolved(part: Part, stream: str, scenario: str) -> Part:
     fields = type(part).model_fields
     missing = [name for name in fields if getattr(part, name) is None and not optional(fields[name])]
-    known = chosen(protocol, scenario, part.name)
+    known = chosen(stream, scenario, part.name)
     for name in missing:
         if name not in known:
             raise ThreefoldError(
-                f"{name} of {part.name} was not given, and the paper has none for {protocol} protocols in the"
+                f"{name} of {part.name} was not given, and the paper has none for {stream} streams in the"
                 f" {scenario} scenario; right would be {part.name}:{name}=NUMBER."
             )
     values = part.model_dump() | {name: float(known[name]) for name in missing}

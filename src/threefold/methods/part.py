@@ -27,14 +27,14 @@ from threefold.methods.learner import (
     Stack,
     Step,
 )
-from threefold.protocols import Task
+from threefold.streams import Task
 
 if TYPE_CHECKING:
     from threefold.methods.method import Method
 
 
 def hyper(meaning: str, default: Any = None, *, per_replica: bool = True, **bounds: Any) -> Any:
-    """A hyperparameter: its meaning, default and range. No default: the paper's value for the protocol and scenario.
+    """A hyperparameter: its meaning, default and range. No default: the paper's value for the stream and scenario.
 
     Numbers may differ between the replicas of a stack, unless `per_replica` is False; whatever changes shapes or code
     may not.

@@ -10,7 +10,7 @@ from threefold.methods.learner import Batch, Draws, Learner, Memory, Noise, Para
 from threefold.methods.losses import Reduction, cross_entropy, distillation
 from threefold.methods.losses import only_active as only
 from threefold.methods.part import Part, hyper
-from threefold.nets import LATENT, VAE, Decoder
+from threefold.networks import LATENT, VAE, Decoder
 from threefold.randomness import generator
 
 ReplayedFor = Literal["one", "every"]

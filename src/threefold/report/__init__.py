@@ -12,7 +12,7 @@ HEADS = {  # how a file begins: a later report may replace it, and nothing that 
     "terminal": "threefold report\n",
     "markdown": "<!-- threefold report -->\n",
     "latex": "% threefold report\n",
-    "csv": "experiment,protocol,scenario,task_id_in,approach,method,written,",
+    "csv": "experiment,stream,scenario,task_id_in,approach,method,written,",
     "html": "<!-- threefold report -->\n",
 }
 

@@ -14,14 +14,14 @@ USES = {"training": "stored data in training", "execution": "stored data in exec
 
 
 def budgets(section: Section, tables: Sequence[Result]) -> Chart:
-    """A row of panels for each protocol, a column for each scenario."""
-    protocols = list(dict.fromkeys(r.cell.protocol.title for r in section.results))
+    """A row of panels for each stream, a column for each scenario."""
+    streams = list(dict.fromkeys(r.cell.stream.title for r in section.results))
     labels = _labels(section)
     panels, places, seeds = [], [], []
-    for place, protocol in enumerate(protocols):
-        results = [r for r in section.results if r.cell.protocol.title == protocol]
-        letter = chr(ord("A") + place) if len(protocols) > 1 else ""
-        row = f"{letter}  {protocol}".strip()
+    for place, stream in enumerate(streams):
+        results = [r for r in section.results if r.cell.stream.title == stream]
+        letter = chr(ord("A") + place) if len(streams) > 1 else ""
+        row = f"{letter}  {stream}".strip()
         drawn = [
             _panel(row, scenario, [r for r in results if r.cell.scenario.title == scenario], tables, labels)
             for scenario in dict.fromkeys(r.cell.scenario.title for r in results)
@@ -30,7 +30,7 @@ def budgets(section: Section, tables: Sequence[Result]) -> Chart:
         if not drawn:
             continue
         panels += drawn
-        places.append(f"{protocol} ({letter})" if letter else protocol)
+        places.append(f"{stream} ({letter})" if letter else stream)
         curves = seeds_of([value for panel in drawn for line in panel.lines for value in line.values])
         lines = seeds_of([level.value for panel in drawn for level in panel.levels])
         seeds.append(f"{letter} curves {curves}, horizontal lines {lines}".strip())
@@ -41,7 +41,7 @@ def budgets(section: Section, tables: Sequence[Result]) -> Chart:
     key = "Bands: ± 1 SEM. Horizontal lines: methods that store nothing."
     if lost := [f"{name}, {panel.column}" for panel in panels for name in panel.left_out]:
         key += f" Not drawn, as a seed diverged: {'; '.join(lost)}."
-    names = dict.fromkeys(panel.protocol for panel in panels)
+    names = dict.fromkeys(panel.stream for panel in panels)
     return Chart(section.name, f"Stored data on {' and '.join(names)}", caption, key, panels)
 
 
@@ -49,7 +49,7 @@ def _labels(section: Section) -> dict[Result, str]:
     """The name of each result's curve."""
     cells = [r.cell for r in section.results]
     items = [
-        (label, (cell.protocol.title, cell.scenario.title, budget), cell.spec())
+        (label, (cell.stream.title, cell.scenario.title, budget), cell.spec())
         for cell in cells
         for budget, label in [stored(cell)]
     ]
@@ -66,11 +66,11 @@ def _panel(
             by_label.setdefault(labels[result], {})[budget] = result.accuracy
     order = dict.fromkeys([*USES.values(), METHODS["icarl"].title, *by_label])
     lines = [Line.through(label, by_label[label], hue) for hue, label in enumerate(order) if label in by_label]
-    protocol = results[0].cell.protocol.title
+    stream = results[0].cell.stream.title
     every = _levels(results, tables, labels)
     levels = [level for level in every if not math.isnan(level.value.mean)]
     left_out = [level.label for level in every if math.isnan(level.value.mean)]
-    return Panel(row, scenario, "number of stored samples", True, lines, levels, (), protocol, left_out)
+    return Panel(row, scenario, "number of stored samples", True, lines, levels, (), stream, left_out)
 
 
 def stored(cell: Cell) -> tuple[int | None, str]:
@@ -95,8 +95,8 @@ def _levels(here: Sequence[Result], tables: Sequence[Result], labels: Mapping[Re
         for r in tables
         if stored(r.cell)[0] is None
         and r.cell.task_id_in != "hidden"
-        and (r.cell.protocol.title, r.cell.scenario.title) == (like.protocol.title, like.scenario.title)
-        and (r.cell.training, r.cell.protocol.tasks) == (like.training, like.protocol.tasks)
+        and (r.cell.stream.title, r.cell.scenario.title) == (like.stream.title, like.scenario.title)
+        and (r.cell.training, r.cell.stream.tasks) == (like.training, like.stream.tasks)
     ]
     plain = [r for r in here if stored(r.cell)[0] is None] or alike
     found: dict[str, Result] = {}

@@ -43,7 +43,7 @@ def draw_curves(board: Board) -> Figure:
         axis.xaxis.set_major_locator(FixedLocator([0, tasks] if tasks > 5 else list(range(tasks + 1))))
         axis.grid(axis="y", color=GRID, linewidth=0.5)
         _say_who_survived(axis, found)
-    tasks = board.cells[0].cell.protocol.tasks
+    tasks = board.cells[0].cell.stream.tasks
     handles = [
         Line2D([], [], color=ramp(0.85 * t / max(1, tasks - 1)), marker="o", markersize=2.5, label=f"task {t + 1}")
         for t in range(tasks)
@@ -62,7 +62,7 @@ def draw_curves(board: Board) -> Figure:
 
 def draw_matrices(board: Board) -> Figure:
     """Accuracy after each task (down) on each task (across), averaged over seeds."""
-    tasks = board.cells[0].cell.protocol.tasks
+    tasks = board.cells[0].cell.stream.tasks
     figure, axes = _cells(board, WIDTH * 0.75, 0.9)
     for axis in axes.values():
         axis.set_box_aspect(1)

@@ -9,7 +9,7 @@ from threefold.report.panels import Chart
 
 
 def charts(sections: Sequence[Section]) -> list[tuple[Section, Chart]]:
-    """One figure for each experiment over budgets, one for each protocol of an experiment over hyperparameters."""
+    """One figure for each experiment over budgets, one for each stream of an experiment over hyperparameters."""
     tables = [result for section in sections if section.kind == "table" for result in section.results]
     found = []
     for section in sections:

@@ -103,7 +103,7 @@ def _board(board: Board, layout: Layout) -> Iterator[Block]:
     yield comparison(board, layout)
     if signs := legend(board):
         yield Text(signs)
-    yield evidence(board.cells, f"{board.protocol}: the evidence for each cell", layout)
+    yield evidence(board.cells, f"{board.stream}: the evidence for each cell", layout)
     told = board.explanations + [f"{DASH} {r.row}, {r.column}: {r.reason}" for r in board.refused]
     if told:
         yield Items(told)
@@ -147,7 +147,7 @@ def comparison(board: Board, layout: Layout = "page") -> Table:
             line += [ours, _theirs(found)] if beside else [f"{ours}\n{_theirs(found)}".rstrip()]
         rows.append(line)
     caption = (
-        f"{board.protocol}: average accuracy over all tasks, per cent (mean ± SEM of {many}"
+        f"{board.stream}: average accuracy over all tasks, per cent (mean ± SEM of {many}"
         f"{'; below: published' if below else ''})"
     )
     groups = [strategy for strategy, _ in board.rows]

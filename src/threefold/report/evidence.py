@@ -192,10 +192,10 @@ def _listed(pairs: Sequence[Comparison]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """The cells of one experiment on one protocol, arranged as methods × scenarios."""
+    """The cells of one experiment on one stream, arranged as methods × scenarios."""
 
     section: Section
-    protocol: str
+    stream: str
     cells: Sequence[Evidence]
     refused: Sequence[Refused]
     waiting: Sequence[Waiting]
@@ -258,14 +258,14 @@ class Board:
 
 
 def boards(section: Section) -> list[Board]:
-    """A section's cells, by protocol."""
+    """A section's cells, by stream."""
     asked = section.cells or [r.cell for r in section.results]
     every = [*asked, *(cell for cell, _ in section.refused)]
-    return [_board(section, name, every) for name in dict.fromkeys(cell.protocol.title for cell in every)]
+    return [_board(section, name, every) for name in dict.fromkeys(cell.stream.title for cell in every)]
 
 
-def _board(section: Section, protocol: str, every: Sequence[Cell]) -> Board:
-    place = places([cell for cell in every if cell.protocol.title == protocol])
+def _board(section: Section, stream: str, every: Sequence[Cell]) -> Board:
+    place = places([cell for cell in every if cell.stream.title == stream])
     measured = {place[r.cell]: Evidence(r, *place[r.cell], section.command) for r in section.results if r.cell in place}
     refused = [(place[cell], cell, reason) for cell, reason in section.refused if cell in place]
     reasons = {at: (cell, reason) for at, cell, reason in refused if at not in measured}
@@ -277,7 +277,7 @@ def _board(section: Section, protocol: str, every: Sequence[Cell]) -> Board:
     }
     order = list(dict.fromkeys(row for row, column in place.values() if (row, column) not in reasons))
     cells = sorted(measured.values(), key=lambda found: order.index(found.row))  # a method's scenarios together
-    return Board(section, protocol, cells, dashes, list(waiting.values()), order)
+    return Board(section, stream, cells, dashes, list(waiting.values()), order)
 
 
 def remarks(section: Section) -> list[str]:
@@ -301,12 +301,12 @@ def incomplete(section: Section) -> str:
     """A sentence that says how many runs are missing, and of what; empty if none is."""
     if not section.left:
         return ""
-    by_protocol: dict[str, Counter[str]] = {}
+    by_stream: dict[str, Counter[str]] = {}
     for cell, number in section.lacking.items():
-        by_protocol.setdefault(cell.protocol.title, Counter())[_told_briefly(cell)] += number
+        by_stream.setdefault(cell.stream.title, Counter())[_told_briefly(cell)] += number
     told = [
-        f"{protocol}: {', '.join(f'{name} {number}' for name, number in several.items())}"
-        for protocol, several in by_protocol.items()
+        f"{stream}: {', '.join(f'{name} {number}' for name, number in several.items())}"
+        for stream, several in by_stream.items()
     ]
     held_out = section.left - sum(section.lacking.values())
     if held_out and (told or section.validation):

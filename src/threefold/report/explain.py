@@ -74,7 +74,7 @@ def _in_the_paper(cell: Cell) -> str:
         return "Its section 5: methods that only regularise fail when the task must be inferred."
     if kind == "Regularization" and cell.scenario.name == "domain":
         return "Its section 5: methods that only regularise struggle here."
-    if "lwf" in parts and cell.protocol.name == "permuted":
+    if "lwf" in parts and cell.stream.name == "permuted":
         return (
             "Its section 5: LwF does not work on permuted images, presumably because the inputs of different tasks are"
             " uncorrelated."
@@ -88,7 +88,7 @@ def _in_the_paper(cell: Cell) -> str:
 
 def _last_task_only(result: Result) -> str:
     """Class-IL: does the network know the last task only?"""
-    if not _all_compete(result.cell) or result.cell.protocol.tasks < 2:
+    if not _all_compete(result.cell) or result.cell.stream.tasks < 2:
         return ""
     final = np.asarray(result.matrix[:, -1].mean(axis=0))
     last, earlier = float(final[-1]), float(final[:-1].mean())
@@ -102,7 +102,7 @@ def _last_task_only(result: Result) -> str:
 
 def _all_tasks(cell: Cell) -> bool:
     """Are there as many tasks as in the paper? With fewer an accuracy means something else."""
-    return cell.protocol.tasks == cell.protocol.default_tasks
+    return cell.stream.tasks == cell.stream.default_tasks
 
 
 def _all_compete(cell: Cell) -> bool:

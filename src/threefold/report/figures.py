@@ -60,7 +60,7 @@ STYLE: dict[Any, Any] = {
 
 
 def save(sections: Sequence[Section], folder: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Draw everything there is to draw and answer the files: `FIGURE-PROTOCOL.svg` and so on."""
+    """Draw everything there is to draw and answer the files: `FIGURE-STREAM.svg` and so on."""
     import matplotlib
 
     for kind in formats:
@@ -127,7 +127,7 @@ def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], F
         for board in boards(section) if section.kind == "table" else []:
             if not learned(board):
                 continue
-            base = f"{section.name}-{board.protocol}"
+            base = f"{section.name}-{board.stream}"
             yield named(f"{base}-forgetting"), partial(draw_curves, board)
             yield named(f"{base}-matrices"), partial(draw_matrices, board)
             if any(dreams(e) is not None for e in board.cells):

@@ -20,19 +20,19 @@ ALL_ALIKE = "no choice: all alike"
 
 
 def grids(section: Section, tables: Sequence[Result]) -> list[Chart]:
-    """A figure for each protocol: a row of panels for each method, a column for each scenario."""
+    """A figure for each stream: a row of panels for each method, a column for each scenario."""
     found = []
-    for protocol in dict.fromkeys(r.cell.protocol.title for r in section.results):
-        results = [r for r in section.results if r.cell.protocol.title == protocol]
+    for stream in dict.fromkeys(r.cell.stream.title for r in section.results):
+        results = [r for r in section.results if r.cell.stream.title == stream]
         searches = list(_searches(section, results, tables))
         caption = (
-            f"Average accuracy over all tasks on {protocol} for each value of the hyperparameters, {_seeds(searches)}."
+            f"Average accuracy over all tasks on {stream} for each value of the hyperparameters, {_seeds(searches)}."
         )
-        name = f"{section.name}-{protocol}"
+        name = f"{section.name}-{stream}"
         panels = [search.panel() for search in searches]
         key = _key(panels)
         chosen = [search.selected() for search in searches]
-        found.append(Chart(name, f"Hyperparameters on {protocol}", caption, key, panels, chosen))
+        found.append(Chart(name, f"Hyperparameters on {stream}", caption, key, panels, chosen))
     return found
 
 
@@ -68,11 +68,11 @@ def _but_for(axes: Sequence[Axis], cell: Cell) -> dict[Axis, Any]:
 
 
 def _alike(one: Cell, other: Cell) -> bool:
-    """The same method in the same scenario of the same protocol, be it on fewer tasks."""
-    return (one.method.name, one.scenario.name, one.protocol.name) == (
+    """The same method in the same scenario of the same stream, be it on fewer tasks."""
+    return (one.method.name, one.scenario.name, one.stream.name) == (
         other.method.name,
         other.scenario.name,
-        other.protocol.name,
+        other.stream.name,
     )
 
 
@@ -128,7 +128,7 @@ class Search:
         every = [x for line in lines for x in line.x]
         log = min(every) > 0 and max(every) / min(every) > 50
         row, column = self.name, self.cell.scenario.title
-        return Panel(row, column, _meaning(self.cell, first), log, lines, (), marks, self.cell.protocol.title)
+        return Panel(row, column, _meaning(self.cell, first), log, lines, (), marks, self.cell.stream.title)
 
     def selected(self) -> Selected:
         chosen = {by: self.choice(values) for by in WHO if (values := self.values(by))}
@@ -139,7 +139,7 @@ class Search:
             chosen.get("best"),
             chosen.get("honest"),
             self._by_the_first_task(),
-            self.held[0].cell.protocol.tasks if self.held else 0,
+            self.held[0].cell.stream.tasks if self.held else 0,
         )
 
     def values(self, by: By) -> Values | None:
@@ -154,7 +154,7 @@ class Search:
 
     def _papers(self) -> Values | None:
         cell = self.cell
-        known = {axis: paper.chosen(cell.protocol.name, cell.scenario.name, axis[0]).get(axis[1]) for axis in self.axes}
+        known = {axis: paper.chosen(cell.stream.name, cell.scenario.name, axis[0]).get(axis[1]) for axis in self.axes}
         if None in known.values() or not cell.published():
             return None
         return {axis: float(value) for axis, value in known.items() if value is not None}

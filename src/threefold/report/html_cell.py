@@ -81,7 +81,7 @@ def _measures(found: Evidence) -> str:
 
 
 def _permuted(found: Evidence) -> str:
-    if found.cell.protocol.name != "permuted":
+    if found.cell.stream.name != "permuted":
         return ""
     return "<p><small>Pixels are permuted, so that a good dream looks like noise.</small></p>"
 

@@ -42,7 +42,7 @@ def name(*words: str) -> str:
 
 
 def name_of(board: Board, *words: str) -> str:
-    return name(board.section.name, board.protocol, *words)
+    return name(board.section.name, board.stream, *words)
 
 
 def _opening(section: Section) -> str:
@@ -75,7 +75,7 @@ def _board(board: Board, detail: Detail, more: More) -> str:
         for place, r in board.why_not.items()
     )
     parts = [
-        f'<h3>{escape(board.protocol)}: average accuracy over all tasks, per cent</h3><table class="board">',
+        f'<h3>{escape(board.stream)}: average accuracy over all tasks, per cent</h3><table class="board">',
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>",
         f"<h3>Why a number is low</h3>{_list(told)}" if told else "",
         f"<h3>Dashes</h3><ul>{dashes}</ul>" if dashes else "",

@@ -61,7 +61,7 @@ class Panel:
     lines: Sequence[Line]
     levels: Sequence[Level] = ()
     marks: Sequence[Mark] = ()
-    protocol: str = ""
+    stream: str = ""
     left_out: Sequence[str] = ()  # levels that have no mean, as a seed diverged
 
     @property

@@ -58,9 +58,9 @@ class Statement:
 def statements(section: Section, chart: Chart) -> list[Statement]:
     """The three statements; none where this is not the paper's experiment in full length."""
     panels = {
-        panel.protocol: panel
+        panel.stream: panel
         for panel in chart.panels
-        if panel.column == SCENARIOS["class"].title and panel.protocol in CLASSES
+        if panel.column == SCENARIOS["class"].title and panel.stream in CLASSES
     }
     if section.kind != "budgets" or not panels or any(result.cell.cuts() for result in section.results):
         return []
@@ -71,7 +71,7 @@ def statements(section: Section, chart: Chart) -> list[Statement]:
 class Contest:
     """So many samples stored, beside a method that stores none."""
 
-    protocol: str
+    stream: str
     variant: str
     budget: int
     stored: Summary | None
@@ -93,16 +93,16 @@ class Contest:
 
     @property
     def name(self) -> str:
-        return f"{self.protocol}, {_use(self.variant)}, {self.budget} stored, against {METHODS[self.rival].title}"
+        return f"{self.stream}, {_use(self.variant)}, {self.budget} stored, against {METHODS[self.rival].title}"
 
 
-def _contests(panels: dict[str, Panel], protocol: str, budgets: Sequence[int], rivals: Sequence[str]) -> list[Contest]:
+def _contests(panels: dict[str, Panel], stream: str, budgets: Sequence[int], rivals: Sequence[str]) -> list[Contest]:
     """Every variant with every budget beside every rival, also those that were not run."""
-    panel = panels.get(protocol)
+    panel = panels.get(stream)
     lines = {line.label: dict(zip(line.x, line.values, strict=True)) for line in panel.lines} if panel else {}
     levels: dict[str, Level] = {level.method: level for level in panel.levels} if panel else {}
     return [
-        Contest(protocol, variant, budget, lines.get(variant, {}).get(budget), rival, level.value if level else None)
+        Contest(stream, variant, budget, lines.get(variant, {}).get(budget), rival, level.value if level else None)
         for variant in VARIANTS
         for budget in budgets
         for rival in rivals
@@ -123,10 +123,10 @@ def _because(truth: Truth, contests: Sequence[Contest], lost: Callable[[Contest]
         return holds
     if truth is Truth.FAILS:
         return f"not so for {_listed(contest for contest in contests if lost(contest))}."
-    unknown = Counter(contest.protocol for contest in contests if math.isnan(contest.difference.p))
+    unknown = Counter(contest.stream for contest in contests if math.isnan(contest.difference.p))
     if unknown:
-        asked = Counter(contest.protocol for contest in contests)
-        told = (f"{number} of {asked[protocol]} on {protocol}" for protocol, number in unknown.items())
+        asked = Counter(contest.stream for contest in contests)
+        told = (f"{number} of {asked[stream]} on {stream}" for stream, number in unknown.items())
         return f"of the comparisons that it takes, {' and '.join(told)} cannot be made yet."
     unclear = (contest for contest in contests if not (contest.above() or contest.below()))
     return f"the difference is not significant for {_listed(unclear)}."
@@ -145,12 +145,12 @@ def _one_of_each_class(panels: dict[str, Panel]) -> Statement:
     contests = [c for name, one in CLASSES.items() for c in _contests(panels, name, [one], REGULARISING)]
     truth = _judged(contests, Contest.above, Contest.below)
     rows = []
-    for protocol in CLASSES:
+    for stream in CLASSES:
         for variant in VARIANTS:
-            mine = [c for c in contests if (c.protocol, c.variant) == (protocol, variant) and c.stored and c.other]
+            mine = [c for c in contests if (c.stream, c.variant) == (stream, variant) and c.stored and c.other]
             if mine:
                 closest = max(mine, key=lambda c: c.other.mean if c.other else math.nan)
-                rows.append([protocol, _use(variant), short(closest.budget), *_numbers(closest)])
+                rows.append([stream, _use(variant), short(closest.budget), *_numbers(closest)])
     holds = f"all {len(contests)} differences are above zero at 5%."
     return Statement(
         "One sample per class",
@@ -160,7 +160,7 @@ def _one_of_each_class(panels: dict[str, Panel]) -> Statement:
         " best of these three.",
         truth,
         _because(truth, contests, Contest.below, holds),
-        ["Protocol", "Stored data used", "Budget", "Accuracy", "Regularisation", "Its accuracy", *PAIRS],
+        ["Stream", "Stored data used", "Budget", "Accuracy", "Regularisation", "Its accuracy", *PAIRS],
         rows,
     )
 
@@ -178,17 +178,15 @@ def _numbers(contest: Contest) -> list[str]:
 def _matching_takes_more(panels: dict[str, Panel]) -> Statement:
     contests: list[Contest] = []
     rows = []
-    for protocol, one in CLASSES.items():
-        panel = panels.get(protocol)
+    for stream, one in CLASSES.items():
+        panel = panels.get(stream)
         tried = {int(x) for line in panel.lines for x in line.x} if panel else set()
         steps = sorted(tried | {one, 2 * one, 5 * one})  # those of the paper that decide are asked for in any case
-        every = _contests(panels, protocol, steps, GENERATIVE)
+        every = _contests(panels, stream, steps, GENERATIVE)
         contests += [c for c in every if c.budget < FAR_MORE * one]
         for variant in VARIANTS if panel else ():
             mine = [c for c in every if c.variant == variant]
-            rows.append(
-                [protocol, _use(variant), *(_match([c for c in mine if c.rival == r], one) for r in GENERATIVE)]
-            )
+            rows.append([stream, _use(variant), *(_match([c for c in mine if c.rival == r], one) for r in GENERATIVE)])
     truth = _judged(contests, Contest.below, _matches)
     holds = f"with fewer than {FAR_MORE} samples per class all {len(contests)} differences are below zero at 5%."
     return Statement(
@@ -198,7 +196,7 @@ def _matching_takes_more(panels: dict[str, Panel]) -> Statement:
         " not significantly below; the table has the smallest budget with which they do.",
         truth,
         _because(truth, contests, _matches, holds),
-        ["Protocol", "Stored data used", *(f"Matches {METHODS[name].title} with" for name in GENERATIVE)],
+        ["Stream", "Stored data used", *(f"Matches {METHODS[name].title} with" for name in GENERATIVE)],
         rows,
     )
 

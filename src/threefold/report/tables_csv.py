@@ -12,7 +12,7 @@ from threefold.report.evidence import Board, Evidence, boards
 from threefold.report.provenance import machine_seconds
 
 COLUMNS = (
-    *("experiment", "protocol", "scenario", "task_id_in", "approach", "method", "written", "hyperparameters"),
+    *("experiment", "stream", "scenario", "task_id_in", "approach", "method", "written", "hyperparameters"),
     *("selected", "tasks", "iters", "lr", "batch", "hidden", "precision", "device"),
     *("seeds", "diverged_seeds", "mean", "sem", "sd", "min", "max", "per_seed"),
     *("learning_accuracy", "forgetting", "backward_transfer", "forward_transfer"),
@@ -34,7 +34,7 @@ def render(sections: Sequence[Section]) -> str:
                 unlike = columns[found.column].unlike(found.row) if columns else []
                 writer.writerow({name: plain(value) for name, value in _row(board, found, unlike).items()})
             for dash in board.refused:
-                row = {"experiment": section.name, "protocol": board.protocol, "scenario": dash.column}
+                row = {"experiment": section.name, "stream": board.stream, "scenario": dash.column}
                 row |= {"approach": dash.strategy, "method": dash.row, "refused": dash.reason}
                 writer.writerow({name: plain(value) for name, value in row.items()})
     return text.getvalue()
@@ -46,7 +46,7 @@ def _row(board: Board, found: Evidence, unlike: Sequence[str]) -> dict[str, obje
     created = sorted(record.created for record in records)
     row: dict[str, object] = {
         "experiment": board.section.name,
-        "protocol": board.protocol,
+        "stream": board.stream,
         "scenario": found.column,
         "task_id_in": cell.task_id_in,
         "approach": found.strategy,
@@ -54,7 +54,7 @@ def _row(board: Board, found: Evidence, unlike: Sequence[str]) -> dict[str, obje
         "written": written(cell.method),
         "hyperparameters": json.dumps(cell.method.hyperparameters()),
         "selected": board.section.selected,
-        "tasks": cell.protocol.tasks,
+        "tasks": cell.stream.tasks,
         "lr": cell.lr,
         **{name: getattr(cell.training, name) for name in ("iters", "batch", "hidden", "precision", "device")},
         "seeds": accuracy.n,

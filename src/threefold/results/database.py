@@ -20,13 +20,13 @@ SCHEMA = (
     """CREATE TABLE runs (
         id INTEGER PRIMARY KEY,
         key TEXT NOT NULL UNIQUE,
-        protocol TEXT, scenario TEXT, method TEXT, seed,
+        stream TEXT, scenario TEXT, method TEXT, seed,
         status TEXT NOT NULL, diverged_at INTEGER, created TEXT NOT NULL,
         spec TEXT NOT NULL, initial TEXT NOT NULL, matrix TEXT NOT NULL,
         timings TEXT NOT NULL, environment TEXT NOT NULL, kept TEXT NOT NULL,
         sum TEXT NOT NULL
     )""",
-    "CREATE INDEX runs_by_cell ON runs (protocol, scenario, method, seed)",
+    "CREATE INDEX runs_by_cell ON runs (stream, scenario, method, seed)",
     "CREATE TABLE experiments (name TEXT PRIMARY KEY, asked TEXT NOT NULL)",
     # in progress: the keys of its runs in order, the lock of the process that trains it, and why it was given up
     """CREATE TABLE cohorts (

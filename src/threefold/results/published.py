@@ -24,7 +24,7 @@ class Published:
     """
 
     table: str
-    protocol: str
+    stream: str
     scenario: str
     method: str
     task_id_in: str | None
@@ -40,7 +40,7 @@ def published_cells() -> tuple[Published, ...]:
     return tuple(
         Published(
             table=row["table"],
-            protocol=row["protocol"],
+            stream=row["stream"],
             scenario=row["scenario"],
             method=row["method"],
             task_id_in=row["task_id_in"] or None,
@@ -52,15 +52,15 @@ def published_cells() -> tuple[Published, ...]:
     )
 
 
-def lookup(protocol: str, scenario: str, method: str, task_id_in: str | None = None) -> Published | None:
+def lookup(stream: str, scenario: str, method: str, task_id_in: str | None = None) -> Published | None:
     """The published cell of this combination; None where the paper prints none.
 
     In Task-IL `task_id_in` is "output" unless said otherwise.
     """
     if scenario == "task" and task_id_in is None:
         task_id_in = "output"
-    wanted = (protocol, scenario, method, task_id_in)
-    return next((c for c in published_cells() if (c.protocol, c.scenario, c.method, c.task_id_in) == wanted), None)
+    wanted = (stream, scenario, method, task_id_in)
+    return next((c for c in published_cells() if (c.stream, c.scenario, c.method, c.task_id_in) == wanted), None)
 
 
 class Outcome(StrEnum):

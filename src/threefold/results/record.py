@@ -22,10 +22,6 @@ from numpy.typing import NDArray
 from threefold.errors import ThreefoldError
 from threefold.results.metrics import measure
 
-KEY_FORMAT = 1
-"""Part of every key. Raise it when the same spec comes to mean another computation: old rows stay, none is mistaken
-for a new one."""
-
 
 def utc_now() -> str:
     """This moment as ISO-8601 text in UTC, to the second."""
@@ -41,7 +37,7 @@ def run_key(spec: Mapping[str, Any]) -> str:
     float). `True` is not `1`, nor is `"1"`. What has no such text is refused rather than guessed at: NaN, infinities,
     field names that are not text, and NumPy's `float32`, whose 0.1 is not the 0.1 that was typed.
     """
-    text = json.dumps({"format": KEY_FORMAT, "spec": _canonical(spec, "spec")}, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_canonical(spec, "spec"), sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()
 
 

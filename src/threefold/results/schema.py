@@ -1,7 +1,7 @@
 """What runs and experiments from elsewhere must look like before anything of them is kept.
 
 Reports, counts and exports take these fields as they are, so whatever passes here must not break them. Methods that are
-not known here are welcome, for they may be another's plug-ins; protocols and scenarios must be known. Fields that are
+not known here are welcome, for they may be another's plug-ins; streams and scenarios must be known. Fields that are
 not named here are kept, since a later version may have written them.
 """
 
@@ -59,15 +59,15 @@ class _Schema(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
 
-def _known_protocol(name: str) -> str:
-    from threefold.protocols import find  # not at the top: it loads torch
+def _known_stream(name: str) -> str:
+    from threefold.streams import find  # not at the top: it loads torch
 
     _told(find, name)
     return name
 
 
-class _Protocol(_Schema):
-    name: Annotated[str, AfterValidator(_known_protocol)]
+class _Stream(_Schema):
+    name: Annotated[str, AfterValidator(_known_stream)]
     tasks: int = Field(ge=1, le=TASKS)
     data: str
     first: int | None = Field(None, ge=1, le=TASKS)
@@ -122,7 +122,7 @@ class _Training(_Schema):
 class _Spec(_Schema):
     """Everything that determines a run but its seed."""
 
-    protocol: _Protocol
+    stream: _Stream
     scenario: _Scenario
     method: _Method
     training: _Training
@@ -172,9 +172,9 @@ class _Run(_Schema):
 
     @model_validator(mode="after")
     def _as_many_tasks(self) -> "_Run":
-        tasks = self.spec.protocol.first or self.spec.protocol.tasks
+        tasks = self.spec.stream.first or self.spec.stream.tasks
         if len(self.initial) != tasks:
-            raise ValueError(f"initial has {len(self.initial)} accuracies, but spec.protocol names {tasks} tasks")
+            raise ValueError(f"initial has {len(self.initial)} accuracies, but spec.stream names {tasks} tasks")
         return self
 
 

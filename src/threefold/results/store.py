@@ -23,7 +23,7 @@ from threefold.results.database import (
 from threefold.results.record import Record, checksum
 from threefold.results.schema import check_experiment
 
-SEARCHABLE = ("protocol", "scenario", "method", "seed")
+SEARCHABLE = ("stream", "scenario", "method", "seed")
 PLAIN = ("key", "status", "diverged_at", "created")
 AS_JSON = ("spec", "initial", "matrix", "timings", "environment", "kept")
 
@@ -135,14 +135,14 @@ class Store:
     def all(
         self,
         *,
-        protocol: str | None = None,
+        stream: str | None = None,
         scenario: str | None = None,
         method: str | None = None,
         seed: int | None = None,
         status: str | None = None,
     ) -> Iterator[Record]:
         """Every run, in the order of storing; of those, where names are given, the ones that have them."""
-        named = {"protocol": protocol, "scenario": scenario, "method": method, "seed": seed, "status": status}
+        named = {"stream": stream, "scenario": scenario, "method": method, "seed": seed, "status": status}
         wanted = {name: _name(value) for name, value in named.items() if value is not None}
         where = f"WHERE {' AND '.join(f'{name} = ?' for name in wanted)}" if wanted else ""
         with explained(self.path, self._patience):

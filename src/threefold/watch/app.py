@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from threefold.report.html import style
-from threefold.watch.guard import Guard
+from threefold.watch.auth import Guard
 from threefold.watch.view import View
 
 BEAT = 1.0  # seconds between two looks at the store

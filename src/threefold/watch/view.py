@@ -19,7 +19,7 @@ from threefold.report.svg import forgetting
 from threefold.report.words import count, duration, moment
 from threefold.results import Record, Store
 from threefold.results.cohort_table import CohortRow, given_up
-from threefold.watch.stand import Pace
+from threefold.watch.progress import Pace
 
 PATIENCE = 10.0  # seconds to wait for a lock; the page says so and tries again
 Stamp = tuple[tuple[int, int, int] | None, ...]

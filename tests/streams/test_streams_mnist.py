@@ -1,10 +1,10 @@
-"""Both protocols over the real MNIST."""
+"""Both streams over the real MNIST."""
 
 import numpy as np
 import torch
 
 from threefold.data import load
-from threefold.protocols import Permuted, Split
+from threefold.streams import Permuted, Split
 
 
 def test_mnist_in_five_tasks_and_in_permutations():
@@ -16,11 +16,11 @@ def test_mnist_in_five_tasks_and_in_permutations():
     for task in tasks:
         assert set(data.train_y[task.train].tolist()) == set(data.test_y[task.test].tolist()) == set(task.classes)
 
-    protocol = Permuted(data)
-    rows = protocol.inputs(data.test_x)
+    stream = Permuted(data)
+    rows = stream.inputs(data.test_x)
     assert rows.shape == (10_000, 1024)
     expected = np.zeros((32, 32), np.float32)
     expected[2:30, 2:30] = data.test_x[1234].numpy()
     assert np.array_equal(rows[1234].numpy(), expected.ravel())
-    assert len(protocol.sequence(1)) == 10
-    assert all(len(task.pixels) == 1024 for task in protocol.sequence(1))
+    assert len(stream.sequence(1)) == 10
+    assert all(len(task.pixels) == 1024 for task in stream.sequence(1))

@@ -11,7 +11,7 @@ import pytest
 from experiment_lab import count
 from tiny_lab import SETTINGS, Ended, write_npz
 
-from threefold.cli.streams import Descriptor
+from threefold.cli.standard_streams import Descriptor
 from threefold.errors import ThreefoldError
 
 PROGRAM = Path(sys.executable).parent / "threefold"

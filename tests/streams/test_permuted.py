@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
-from threefold.protocols import Permuted, find
+from threefold.streams import Permuted, find
 
 
 def numbered(*shape, classes=3, train=9, test=6):
@@ -34,9 +34,9 @@ def test_an_image_need_not_be_square():
 
 def test_vectors_are_not_padded():
     data = numbered(20)
-    protocol = Permuted(data, 2)
-    assert torch.equal(protocol.inputs(data.train_x), data.train_x)
-    assert sorted(protocol.sequence(1)[0].pixels.tolist()) == list(range(20))
+    stream = Permuted(data, 2)
+    assert torch.equal(stream.inputs(data.train_x), data.train_x)
+    assert sorted(stream.sequence(1)[0].pixels.tolist()) == list(range(20))
 
 
 @given(st.integers(-(2**70), 2**70), st.integers(1, 12))
@@ -55,8 +55,8 @@ DATA = numbered(4, 4)  # 8×8 when padded
 
 
 def test_maps_differ_between_seeds_and_not_between_calls():
-    protocol = Permuted(DATA, 3)
-    maps = {seed: [tuple(t.pixels.tolist()) for t in protocol.sequence(seed)] for seed in range(20)}
+    stream = Permuted(DATA, 3)
+    maps = {seed: [tuple(t.pixels.tolist()) for t in stream.sequence(seed)] for seed in range(20)}
     assert len({pixels for row in maps.values() for pixels in row}) == 60
     assert [tuple(t.pixels.tolist()) for t in Permuted(DATA, 3).sequence(7)] == maps[7]
 
@@ -68,16 +68,16 @@ def test_more_tasks_leave_the_first_ones_as_they_were():
 
 def test_every_pixel_gets_everywhere():
     """Position 0 shows each of 64 pixels about as often: 20 times over 1280 permutations."""
-    protocol = Permuted(DATA, 10)
-    counts = np.bincount([int(t.pixels[0]) for seed in range(128) for t in protocol.sequence(seed)], minlength=64)
+    stream = Permuted(DATA, 10)
+    counts = np.bincount([int(t.pixels[0]) for seed in range(128) for t in stream.sequence(seed)], minlength=64)
     assert counts.min() > 0
     assert counts.max() < 50
 
 
 def test_every_task_has_all_classes_and_all_samples_without_a_copy():
-    protocol = Permuted(DATA, 4)
-    assert protocol.classes_per_task == 3
-    sequences = [protocol.sequence(seed) for seed in (1, 2)]
+    stream = Permuted(DATA, 4)
+    assert stream.classes_per_task == 3
+    sequences = [stream.sequence(seed) for seed in (1, 2)]
     for task in (task for tasks in sequences for task in tasks):
         assert task.classes == (0, 1, 2)
         assert task.train.tolist() == list(range(9))

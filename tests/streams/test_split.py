@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
-from threefold.protocols import Split, find
+from threefold.streams import Split, find
 
 
 def uneven(classes):
@@ -31,10 +31,10 @@ any_seed = st.integers(-(2**70), 2**70)
 @given(cuts, any_seed)
 def test_every_class_is_dealt_once_over_tasks_of_equal_size(cut, seed):
     classes, tasks = cut
-    protocol = Split(DATA[classes], tasks)
-    dealt = [task.classes for task in protocol.sequence(seed)]
+    stream = Split(DATA[classes], tasks)
+    dealt = [task.classes for task in stream.sequence(seed)]
     assert Counter(c for deal in dealt for c in deal) == dict.fromkeys(range(classes), 1)
-    assert [len(deal) for deal in dealt] == [protocol.classes_per_task] * tasks
+    assert [len(deal) for deal in dealt] == [stream.classes_per_task] * tasks
 
 
 @given(cuts, any_seed)
@@ -58,8 +58,8 @@ def test_the_same_seed_deals_the_same(cut, seed):
 
 
 def test_different_seeds_deal_differently_and_every_class_gets_everywhere():
-    protocol = Split(DATA[6], 3)
-    orders = [tuple(c for task in protocol.sequence(seed) for c in task.classes) for seed in range(200)]
+    stream = Split(DATA[6], 3)
+    orders = [tuple(c for task in stream.sequence(seed) for c in task.classes) for seed in range(200)]
     assert len(set(orders)) > 150  # of 720
     for place in range(6):
         counts = Counter(order[place] for order in orders)
@@ -113,7 +113,7 @@ def test_the_papers_defaults():
 @pytest.mark.parametrize(
     ("name", "data"), [("split-mnist", "mnist"), ("split", None), ("split-fashion-mnist", "fashion-mnist")]
 )
-def test_a_name_is_a_protocol_and_its_data(name, data):
+def test_a_name_is_a_stream_and_its_data(name, data):
     assert find(name) == (Split, data)
 
 
@@ -129,7 +129,7 @@ def test_a_name_is_a_protocol_and_its_data(name, data):
         ("xyzzy", "known: permuted, permuted-mnist, split, split-mnist."),
     ],
 )
-def test_unknown_protocols_are_refused_with_a_suggestion(name, hint):
+def test_unknown_streams_are_refused_with_a_suggestion(name, hint):
     with pytest.raises(ThreefoldError) as info:
         find(name)
-    assert str(info.value) == f"protocol '{name}' is not known; {hint}"
+    assert str(info.value) == f"stream '{name}' is not known; {hint}"

@@ -5,7 +5,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from threefold.nets.layers import GateOn, Hidden, Layer
+from threefold.networks.layers import GateOn, Hidden, Layer
 
 
 class MLP(nn.Module):

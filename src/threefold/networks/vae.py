@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from threefold.nets.layers import Hidden, Layer
+from threefold.networks.layers import Hidden, Layer
 
 LATENT = 100
 

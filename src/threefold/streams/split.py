@@ -4,11 +4,11 @@ import torch
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
-from threefold.protocols.protocol import Defaults, Protocol, Task, by_class
 from threefold.randomness import generator
+from threefold.streams.stream import Defaults, Stream, Task, by_class
 
 
-class Split(Protocol):
+class Split(Stream):
     """Each task holds an equal share of the classes, assigned at random per seed (section 4.1, notes)."""
 
     name = "split"

@@ -1,4 +1,4 @@
-"""What every protocol is."""
+"""What every stream is."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Defaults:
-    """How the paper trains on a protocol (section 4.2)."""
+    """How the paper trains on a stream (section 4.2)."""
 
     iters: int
     lr: float
@@ -31,7 +31,7 @@ class Defaults:
     batch: int = 128
 
 
-class Protocol(ABC):
+class Stream(ABC):
     """Cuts a dataset into `tasks` tasks, differently for each seed. Of these only the `first` may be learned."""
 
     name: ClassVar[str]
@@ -46,20 +46,20 @@ class Protocol(ABC):
         if data.classes < 2:
             raise ThreefoldError(f"data {data.name} have 1 class; right would be at least 2 to tell apart.")
         if self.tasks < 1:
-            raise ThreefoldError(f"tasks is {self.tasks}, but a protocol needs at least 1 task.")
+            raise ThreefoldError(f"tasks is {self.tasks}, but a stream needs at least 1 task.")
 
     @classmethod
     def without_data(cls, name: str, fingerprint: str, tasks: int, first: int | None = None) -> Self:
-        """A protocol to report on: it knows the name of its data, but cannot cut them into tasks."""
-        protocol = cls.__new__(cls)
+        """A stream to report on: it knows the name of its data, but cannot cut them into tasks."""
+        stream = cls.__new__(cls)
         nothing = torch.empty(0, 0)
-        protocol.data = Dataset(name, nothing, nothing.long(), nothing, nothing.long(), fingerprint)
-        protocol.cut, protocol.tasks = tasks, tasks if first is None else first
-        return protocol
+        stream.data = Dataset(name, nothing, nothing.long(), nothing, nothing.long(), fingerprint)
+        stream.cut, stream.tasks = tasks, tasks if first is None else first
+        return stream
 
     @property
     def title(self) -> str:
-        """The protocol and its data, for example split-mnist."""
+        """The stream and its data, for example split-mnist."""
         return f"{self.name}-{self.data.name}"
 
     @property

@@ -5,13 +5,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from threefold.data import Dataset
-from threefold.protocols.protocol import Defaults, Protocol, Task
 from threefold.randomness import generator
+from threefold.streams.stream import Defaults, Stream, Task
 
 PADDING = 2  # on each side: 28×28 becomes the paper's 32×32
 
 
-class Permuted(Protocol):
+class Permuted(Stream):
     """Images are zero-padded, then permuted anew for each task, the first included (section 4.1, notes)."""
 
     name = "permuted"

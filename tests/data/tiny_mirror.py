@@ -16,7 +16,7 @@ from threading import Event, Thread
 
 import numpy as np
 
-from threefold.data.catalog import Debian, Entry, File, Npm
+from threefold.data.catalog import Debian, File, KnownDataset, Npm
 from threefold.data.download import Patience
 from threefold.data.sources import obtain
 
@@ -41,9 +41,9 @@ def contents(seed: int = 1) -> dict[str, bytes]:
 CONTENTS = contents()
 
 
-def entry(*mirrors: str, package: Npm | Debian | None = None, name: str = "tiny", seed: int = 1) -> Entry:
+def entry(*mirrors: str, package: Npm | Debian | None = None, name: str = "tiny", seed: int = 1) -> KnownDataset:
     files = (File(file, len(data), sha256(data).hexdigest()) for file, data in contents(seed).items())
-    return Entry(name, *files, mirrors, package)
+    return KnownDataset(name, *files, mirrors, package)
 
 
 class Mirror:

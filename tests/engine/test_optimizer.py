@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from threefold.engine import optimizer as optimizer_module
-from threefold.engine.optimizer import Adam, Beside, Pull, pulled
+from threefold.engine.optimizer import Adam, Pull, WeightTerms, pulled
 
 pytest.importorskip("triton")  # there is none for some platforms
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -56,11 +56,11 @@ def penalties(seed, path=True):
     """A penalty of its own for every tensor, with a strength for each replica, and a path."""
     source = torch.Generator().manual_seed(seed)
     strength = torch.rand(4, generator=source).to(DEVICE)
-    beside = []
+    terms = []
     for p in draws(seed):
         pull = Pull(strength.view(-1, *[1] * (p.dim() - 1)), torch.randn_like(p), torch.rand_like(p))
-        beside.append(Beside([pull], [torch.zeros_like(p)] if path else []))
-    return beside
+        terms.append(WeightTerms([pull], [torch.zeros_like(p)] if path else []))
+    return terms
 
 
 def penalty(pull, p, replica):
@@ -69,7 +69,7 @@ def penalty(pull, p, replica):
     return 0.5 * (strength * precision * (p - anchor) ** 2).sum()
 
 
-def apart(params, lr, grads, beside):
+def apart(params, lr, grads, terms):
     """Each replica with an optimiser of its own; and for each parameter the sum of −Δθ · ∂L/∂θ."""
     rows = []
     for replica, rate in enumerate(lr):
@@ -78,7 +78,7 @@ def apart(params, lr, grads, beside):
         optimizer = torch.optim.Adam(own, lr=rate, foreach=False)
         for step in range(grads[0].shape[0]):
             loss = sum((p * g[step, replica].double()).sum() for p, g in zip(own, grads, strict=True))
-            for p, also in zip(own, beside, strict=True):
+            for p, also in zip(own, terms, strict=True):
                 loss = loss + sum(penalty(pull, p, replica) for pull in also.pulls)
             optimizer.zero_grad()
             loss.backward()
@@ -97,16 +97,16 @@ def apart(params, lr, grads, beside):
 def test_a_stack_is_its_replicas_each_with_its_own_optimiser(lr, held, at_once):
     """Against autograd of the written-out penalty, PyTorch's optimiser and a loop, in float64."""
     params, grads = draws(1), draws(2, 12)
-    beside = penalties(3) if held else [Beside()] * len(params)
-    expected, paths = apart(params, lr, grads, beside)
+    terms = penalties(3) if held else [WeightTerms()] * len(params)
+    expected, paths = apart(params, lr, grads, terms)
     optimizer = Adam(params, lr)
     optimizer.at_once = at_once
     for step in range(12):
-        optimizer.step([g[step] for g in grads], beside if held else None)
+        optimizer.step([g[step] for g in grads], terms if held else None)
     for got, wanted, start in zip(params, expected, draws(1), strict=True):
         assert (got.double() - wanted).abs().max() < 2e-6  # parameters of size 1 in float32
         assert (wanted - start.double()).abs().flatten(1).amax(1).min() > 2e-3
-    for also, summed in zip(beside, paths, strict=True):
+    for also, summed in zip(terms, paths, strict=True):
         for path in also.paths:
             assert (path.double() - summed).abs().max() < 1e-5
             assert summed.abs().flatten(1).amax(1).min() > 1e-3
@@ -119,7 +119,9 @@ def test_gradients_and_penalties_may_lie_in_memory_as_they_like():
     assert not all(g.is_contiguous() for g in turned)
     strength = torch.rand(1, device=DEVICE).expand(4)
     wide = [
-        Beside([Pull(strength.view(-1, *[1] * (p.dim() - 1)), torch.zeros((), device=DEVICE).expand_as(p), p.abs())])
+        WeightTerms(
+            [Pull(strength.view(-1, *[1] * (p.dim() - 1)), torch.zeros((), device=DEVICE).expand_as(p), p.abs())]
+        )
         for p in draws(1)
     ]
     other = draws(1)
@@ -137,7 +139,7 @@ def test_so_may_paths():
         wide = [torch.zeros(*p.shape, 2, device=DEVICE) for p in grads]
         optimizer = Adam(draws(1), RATES["in turns"])
         optimizer.at_once = at_once
-        optimizer.step(grads, [Beside(paths=[path[..., 1]]) for path in wide])
+        optimizer.step(grads, [WeightTerms(paths=[path[..., 1]]) for path in wide])
         assert all(path[..., 0].abs().max() == 0 < path[..., 1].abs().min() for path in wide)
         summed.append(wide)
     for got, wanted in zip(*summed, strict=True):
@@ -147,7 +149,8 @@ def test_so_may_paths():
 def test_two_penalties_on_one_weight_both_pull():
     params, grads = draws(1), draws(2)
     both = [
-        Beside([*a.pulls, *b.pulls]) for a, b in zip(penalties(3, path=False), penalties(4, path=False), strict=True)
+        WeightTerms([*a.pulls, *b.pulls])
+        for a, b in zip(penalties(3, path=False), penalties(4, path=False), strict=True)
     ]
     expected, _ = apart(params, RATES["in turns"], [g.unsqueeze(0) for g in grads], both)
     optimizer = Adam(params, RATES["in turns"])
@@ -176,11 +179,11 @@ def test_without_triton_the_optimiser_goes_on_in_its_slower_form(monkeypatch):
 
 def test_the_whole_gradient_is_given_to_those_who_ask():
     params, grads = draws(1), draws(2)
-    beside = penalties(3, path=False)
-    expected = [pulled(p.double(), g.double(), b.pulls) for p, g, b in zip(params, grads, beside, strict=True)]
+    terms = penalties(3, path=False)
+    expected = [pulled(p.double(), g.double(), b.pulls) for p, g, b in zip(params, grads, terms, strict=True)]
     optimizer = Adam(params, RATES["one rate"])
     optimizer.at_once = True
-    for got, wanted in zip(optimizer.step(grads, beside, whole=True), expected, strict=True):
+    for got, wanted in zip(optimizer.step(grads, terms, whole=True), expected, strict=True):
         assert (got.double() - wanted).abs().max() < 1e-5
 
 
@@ -192,15 +195,17 @@ def test_neighbours_that_are_pulled_or_summed_otherwise_move_by_themselves(held,
     full = penalties(3)
     for at_once in (False, True):
         params, grads = draws(1), draws(2, 3)
-        beside = [
-            Beside(also.pulls if place in held else [], [torch.zeros_like(p) for p in also.paths if place in summed])
+        terms = [
+            WeightTerms(
+                also.pulls if place in held else [], [torch.zeros_like(p) for p in also.paths if place in summed]
+            )
             for place, also in enumerate(full)
         ]
         optimizer = Adam(params, RATES["in turns"])
         optimizer.at_once = at_once
         for step in range(3):
-            optimizer.step([g[step] for g in grads], beside)
-        found[at_once] = [*params, *(path for also in beside for path in also.paths)]
+            optimizer.step([g[step] for g in grads], terms)
+        found[at_once] = [*params, *(path for also in terms for path in also.paths)]
         assert optimizer.at_once == at_once
     for got, wanted in zip(found[True], found[False], strict=True):
         assert (got - wanted).abs().max() < 2e-6

@@ -1,4 +1,4 @@
-"""A scenario is a value: no method and no part of the engine asks for its name (DESIGN idea 3)."""
+"""A scenario is a value: no method and no part of the engine asks for its name."""
 
 import ast
 from pathlib import Path

@@ -172,7 +172,7 @@ class Scaled(nn.Module):
 
 
 def test_a_parameter_without_a_range_is_refused_by_name():
-    with pytest.raises(ThreefoldError, match=r"^0\.scale of Sequential belongs to Scaled, .* right would be"):
+    with pytest.raises(ThreefoldError, match=r"^0\.scale of Sequential belongs to Scaled, .* use linear"):
         initial_params(nn.Sequential(Scaled()), torch.Generator())
 
 

@@ -88,7 +88,7 @@ def test_every_task_has_all_classes_and_all_samples_without_a_copy():
 
 def test_any_number_of_tasks_but_none():
     assert len(Permuted(DATA, 7).sequence(1)) == 7
-    with pytest.raises(ThreefoldError, match="tasks is 0, "):
+    with pytest.raises(ThreefoldError, match="tasks must be at least 1, got 0"):
         Permuted(DATA, 0)
 
 

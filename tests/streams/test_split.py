@@ -76,20 +76,20 @@ def test_the_number_of_tasks_does_not_change_the_order_of_classes():
 
 @pytest.mark.parametrize(("classes", "tasks"), [(10, 3), (10, 4), (10, 20), (7, 2)])
 def test_tasks_that_do_not_divide_the_classes_are_refused(classes, tasks):
-    with pytest.raises(ThreefoldError, match=rf"tasks is {tasks}, which does not divide the {classes} classes") as info:
+    with pytest.raises(ThreefoldError, match=rf"tasks must divide the {classes} classes of .*, got {tasks};") as info:
         Split(DATA[classes], tasks)
     named = {int(n) for n in str(info.value).split("one of ")[1].rstrip(".").split(", ")}
     assert named == {n for n in range(1, classes + 1) if classes % n == 0}
 
 
 def test_data_of_one_class_are_refused():
-    with pytest.raises(ThreefoldError, match="data arrays have 1 class; right would be at least 2"):
+    with pytest.raises(ThreefoldError, match="data must have at least 2 classes, got arrays with 1"):
         Split(uneven(1), 1)
 
 
 @pytest.mark.parametrize("tasks", [0, -1])
 def test_fewer_than_one_task_is_refused(tasks):
-    with pytest.raises(ThreefoldError, match=f"tasks is {tasks}, "):
+    with pytest.raises(ThreefoldError, match=f"tasks must be at least 1, got {tasks}"):
         Split(DATA[4], tasks)
 
 

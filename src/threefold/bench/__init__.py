@@ -2,16 +2,16 @@
 
 from threefold.bench.accuracy import Compared, compare
 from threefold.bench.floor import Floor, Rates, floor_of, rates
-from threefold.bench.grid import Beside, bench_grid
+from threefold.bench.grid import GridTime, bench_grid
 from threefold.bench.growth import Grown, grow
 from threefold.bench.profile import Spent, spent
 from threefold.bench.steps import Cost, Timing, bench, bench_methods
 
 __all__ = [
-    "Beside",
     "Compared",
     "Cost",
     "Floor",
+    "GridTime",
     "Grown",
     "Rates",
     "Spent",

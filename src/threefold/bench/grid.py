@@ -19,7 +19,7 @@ WARM_UP = 1
 
 
 @dataclass(frozen=True)
-class Beside:
+class GridTime:
     """Seconds of a grid with one seed, and of as many seeds of the same method with one value."""
 
     what: str  # train, consolidate, evaluate, or all of it
@@ -38,7 +38,7 @@ def bench_grid(
     rounds: int = 3,
     iters: int = ITERS,
     strengths: Sequence[float] = STRENGTHS,
-) -> list[Beside]:
+) -> list[GridTime]:
     """EWC over so many strengths, and with the paper's strength over as many seeds, in Class-IL, trained in turns."""
     stream = kind(stand_in(SAMPLES))
     scenario, defaults, many = SCENARIOS["class"], stream.defaults, len(strengths)
@@ -62,4 +62,4 @@ def bench_grid(
         name: {what: statistics.median(each[what] for each in turns) for what in turns[0]}
         for name, turns in taken.items()
     }
-    return [Beside(what, middle["grid"][what], middle["seeds"][what]) for what in middle["grid"]]
+    return [GridTime(what, middle["grid"][what], middle["seeds"][what]) for what in middle["grid"]]

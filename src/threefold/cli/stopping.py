@@ -33,7 +33,7 @@ class Phase(Enum):
     TRAINING = "training"
 
 
-class _Process:
+class _Received:
     """What signals have come, and how far the command is."""
 
     def __init__(self) -> None:
@@ -53,13 +53,13 @@ class _Process:
             raise KeyboardInterrupt
 
 
-_process = _Process()
+_process = _Received()
 
 
 def install() -> None:
     """Handle the signals that ask a process to stop, from now on. Those that are ignored (nohup) stay ignored."""
     global _process
-    _process = _Process()
+    _process = _Received()
     _take_signals()
     atexit.register(_ignore_signals)
 

@@ -1,4 +1,4 @@
-"""What the argument parser found wrong, in our kind of sentence: the field, the value, and what would be right."""
+"""What the argument parser found wrong, in our kind of sentence: the field, the value, and what it must be."""
 
 import re
 import sys
@@ -6,7 +6,7 @@ from typing import Any
 
 from threefold.errors import unknown
 
-PARSER = "Input should be "  # how the parser begins to say what would be right
+PARSER = "Input should be "  # how the parser begins to say what a value must be
 
 
 def sentence(error: Any) -> str:
@@ -20,20 +20,20 @@ def sentence(error: Any) -> str:
         case "BadOptionUsage":
             option = error.option_name
             if "requires" in error.message:
-                return f"{option.lstrip('-')} has no value; right would be {option} VALUE."
-            return f"{option.lstrip('-')} takes no value; right would be {option} alone."
+                return f"{option.lstrip('-')} has no value; use {option} VALUE."
+            return f"{option.lstrip('-')} takes no value; use {option} alone."
         case "MissingParameter":
-            return f"{_name(error.param)} is missing; right would be: {_meaning(error.param)}"
+            return f"{_name(error.param)} is missing: {_meaning(error.param)}"
         case "BadParameter" if (value := _given(error.param)) is not None and error.message.startswith(PARSER):
-            right = error.message.removeprefix(PARSER).partition(",")[0]
-            right = f"a number {right}" if right.startswith(("greater", "less")) else right
-            return f"{_name(error.param)} is '{value}'; right would be {right}."
+            wanted = error.message.removeprefix(PARSER).partition(",")[0]
+            wanted = f"a number {wanted}" if wanted.startswith(("greater", "less")) else wanted
+            return f"{_name(error.param)} must be {wanted}, got '{value}'."
         case "BadParameter" if listed := re.search(r"'(.*?)' is not one of (.*)", error.message):
             return str(unknown(_name(error.param), listed[1], re.findall(r"'(.*?)'", listed[2])))
     if word := re.match(r"No such command '(.*?)'", error.message):
         return str(unknown("command", word[1], getattr(command, "commands", [])))
     if extra := re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message):
-        return f"'{extra[1]}' is more than the command takes; right would be options that --help names."
+        return f"'{extra[1]}' is more than the command takes; use options that --help names."
     return f"{str(error.format_message()).rstrip('.')}."
 
 

@@ -23,8 +23,8 @@ def connection(address: str) -> Iterator[None]:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:  # ValueError, ConnectionError, AuthenticationError, RuntimeError: Ray is free in this
         raise ThreefoldError(
-            f"cluster '{address}' cannot be reached ({first_sentence(error)}); right would be a node of it, with its"
-            " token (docs/cluster.md)."
+            f"cluster '{address}' cannot be reached ({first_sentence(error)}); use a node of it, with its token"
+            " (docs/cluster.md)."
         ) from error
     try:
         yield

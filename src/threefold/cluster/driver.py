@@ -39,14 +39,14 @@ class Cluster:
     def __init__(self, device: str, share: float, trains: str = "threefold.cluster.worker:train") -> None:
         if not (0 < share < 1 or (share >= 1 and share == int(share))):
             raise ThreefoldError(
-                f"per-cohort is {share:g}; right would be a whole number of CPUs or GPUs, or a fraction below 1."
+                f"per-cohort must be a whole number of CPUs or GPUs, or a fraction below 1, got {share:g}."
             )
         self.refused: dict[str, str] = {}  # nodes that do not have our versions, and what they have
         self.nodes: list[Mapping[str, Any]] = []
         self.looked = -LOOK
         self.cuda = device != "cpu" and any(node["Resources"].get("GPU") for node in self._nodes())
         if device == "cuda" and not self.cuda:
-            raise ThreefoldError("device is 'cuda', but no node of the cluster has a GPU; right would be 'cpu'.")
+            raise ThreefoldError("device is 'cuda', but no node of the cluster has a GPU; use 'cpu'.")
         self.need = self._need(share)
         if not self._slots():
             raise ThreefoldError(f"per-cohort is {share:g}, but no node of the cluster has {self._needed()}.")
@@ -165,7 +165,7 @@ class Cluster:
             self.refused[node] = theirs
             sentence = f"node {where} has {theirs}, but the driver has {ours}"
             if not self._nodes():
-                raise ThreefoldError(f"{sentence}; right would be the same on every node.")
+                raise ThreefoldError(f"{sentence}; use the same on every node.")
             job.warn(f"{sentence}; it is left out.")
 
     def abandon(self) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from threefold.data import idx
 from threefold.data.cache import Cache, home
-from threefold.data.catalog import CATALOG, Entry
+from threefold.data.catalog import CATALOG, KnownDataset
 from threefold.data.dataset import Dataset
 from threefold.data.npz import load_npz
 from threefold.data.progress import Report
@@ -74,7 +74,7 @@ def _expanded(path: Path) -> Path:
         ) from error
 
 
-def _entry(name: str) -> Entry:
+def _entry(name: str) -> KnownDataset:
     if name in CATALOG:
         return CATALOG[name]
     if os.sep in name or Path(name).is_file():

@@ -8,7 +8,7 @@ from pathlib import Path
 from secrets import token_hex
 from time import monotonic, sleep
 
-from threefold.data.catalog import CATALOG, Entry, File, Refused
+from threefold.data.catalog import CATALOG, File, KnownDataset, NotTheFile
 from threefold.data.progress import Report
 from threefold.errors import ThreefoldError
 from threefold.reading import open_file
@@ -44,7 +44,7 @@ class Survey:
 class Cache:
     """The files of one dataset: in `root/NAME`, where new ones go, or directly in `root`; unpacked, or as NAME.gz."""
 
-    def __init__(self, root: Path, entry: Entry) -> None:
+    def __init__(self, root: Path, entry: KnownDataset) -> None:
         self.root, self.entry = root, entry
         self.folder = root / entry.name
 
@@ -63,7 +63,7 @@ class Cache:
                     break
                 except (FileNotFoundError, NotADirectoryError):
                     continue
-                except Refused as reason:
+                except NotTheFile as reason:
                     if path.parent == self.folder or not self._is_of_another(file.name, data):
                         survey.damaged[path] = str(reason)
                 except OSError as error:
@@ -73,7 +73,7 @@ class Cache:
     def _is_of_another(self, name: str, data: bytes) -> bool:
         """Whether this is a sound file of another dataset: MNIST and its kin all name their files alike."""
         for file in (file for other in CATALOG.values() if other != self.entry for file in other.files):
-            with suppress(Refused):
+            with suppress(NotTheFile):
                 if file.name == name and file.accept(data):
                     return True
         return False

@@ -10,7 +10,7 @@ from hashlib import sha256
 _GZIP = b"\x1f\x8b"
 
 
-class Refused(Exception):
+class NotTheFile(Exception):
     """Bytes that are not the file they should be; the text says why."""
 
 
@@ -28,19 +28,19 @@ class File:
         return self.size + 4096
 
     def accept(self, data: bytes) -> bytes:
-        """The verified contents in `data`, unpacked where they are gzipped; `Refused` if they are anything else."""
+        """The verified contents in `data`, unpacked where they are gzipped; `NotTheFile` if they are anything else."""
         if data.startswith(_GZIP):
             try:
                 with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
                     data = packed.read(self.size + 1)
             except (EOFError, OSError, zlib.error) as error:
-                raise Refused("is a damaged gzip file") from error
+                raise NotTheFile("is a damaged gzip file") from error
         if len(data) != self.size:
             size = f"more than {self.size}" if len(data) > self.size else len(data)
-            raise Refused(f"has {size} bytes, not {self.size}")
+            raise NotTheFile(f"has {size} bytes, not {self.size}")
         found = sha256(data).hexdigest()
         if found != self.sha256:
-            raise Refused(f"has the SHA-256 sum {found[:12]}…, not {self.sha256[:12]}…")
+            raise NotTheFile(f"has the SHA-256 sum {found[:12]}…, not {self.sha256[:12]}…")
         return data
 
 
@@ -60,7 +60,7 @@ class Debian:
 
 
 @dataclass(frozen=True)
-class Entry:
+class KnownDataset:
     """A known dataset. Mirrors are folders that hold every file, gzipped, as NAME.gz."""
 
     name: str
@@ -76,9 +76,11 @@ class Entry:
         return (self.train_x, self.train_y, self.test_x, self.test_y)
 
 
-def _mnist_like(name: str, sums: tuple[str, str, str, str], mirrors: tuple[str, ...], package: Npm | Debian) -> Entry:
+def _mnist_like(
+    name: str, sums: tuple[str, str, str, str], mirrors: tuple[str, ...], package: Npm | Debian
+) -> KnownDataset:
     """The layout MNIST set and others took over: 60,000 and 10,000 images of 28 × 28."""
-    return Entry(
+    return KnownDataset(
         name,
         File("train-images-idx3-ubyte", 16 + 60_000 * 28 * 28, sums[0]),
         File("train-labels-idx1-ubyte", 8 + 60_000, sums[1]),
@@ -89,7 +91,7 @@ def _mnist_like(name: str, sums: tuple[str, str, str, str], mirrors: tuple[str, 
     )
 
 
-CATALOG: Mapping[str, Entry] = {
+CATALOG: Mapping[str, KnownDataset] = {
     entry.name: entry
     for entry in (
         _mnist_like(

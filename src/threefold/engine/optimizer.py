@@ -20,7 +20,7 @@ class Pull(NamedTuple):
     precision: Tensor
 
 
-class Beside(NamedTuple):
+class WeightTerms(NamedTuple):
     """What else a step does to one stacked tensor of weights."""
 
     pulls: Sequence[Pull] = ()
@@ -54,15 +54,15 @@ class Adam:
         self.at_once = device.type == "cuda"  # by our own kernel
 
     def step(
-        self, grads: Sequence[Tensor], beside: Sequence[Beside] | None = None, *, whole: bool = False
+        self, grads: Sequence[Tensor], terms: Sequence[WeightTerms] | None = None, *, whole: bool = False
     ) -> Sequence[Tensor]:
         """Take a step; `whole`: and return the gradients with all pulls, which the kernel would not write down."""
-        beside = beside or [Beside()] * len(grads)
-        if self.at_once and not whole and all(also.fits_kernel for also in beside) and self._all_at_once(grads, beside):
+        terms = terms or [WeightTerms()] * len(grads)
+        if self.at_once and not whole and all(also.fits_kernel for also in terms) and self._all_at_once(grads, terms):
             return []
-        return self._in_turn(grads, beside)
+        return self._in_turn(grads, terms)
 
-    def _all_at_once(self, grads: Sequence[Tensor], beside: Sequence[Beside]) -> bool:
+    def _all_at_once(self, grads: Sequence[Tensor], terms: Sequence[WeightTerms]) -> bool:
         """Every tensor is read and written once: what bounds this on a GPU is memory. False: there is no Triton."""
         try:
             kernel = _kernel()
@@ -74,7 +74,7 @@ class Adam:
             reason = " ".join(str(error).split())[:200]
             warnings.warn(f"no fused optimiser here, a slower one is used ({reason})", stacklevel=3)
             return False
-        each = zip(self.params, grads, self.means, self.squares, beside, strict=True)
+        each = zip(self.params, grads, self.means, self.squares, terms, strict=True)
         moved = [
             (param, grad, mean, square, next(iter(also.pulls), None), next(iter(also.paths), None))
             for param, grad, mean, square, also in each
@@ -82,9 +82,9 @@ class Adam:
         kernel.advance(moved, self._size, self._root, BETAS, EPSILON)
         return True
 
-    def _in_turn(self, grads: Sequence[Tensor], beside: Sequence[Beside]) -> Sequence[Tensor]:
+    def _in_turn(self, grads: Sequence[Tensor], terms: Sequence[WeightTerms]) -> Sequence[Tensor]:
         """PyTorch's fused Adam; neighbouring replicas with the same learning rate are updated together."""
-        each = list(zip(self.params, grads, beside, strict=True))
+        each = list(zip(self.params, grads, terms, strict=True))
         grads = [
             pulled(param, grad, also.pulls).contiguous() for param, grad, also in each
         ]  # Adam's kernel asks no strides
@@ -110,7 +110,7 @@ class Adam:
             )
             start = rows.stop
         self.taken += 1
-        for param, grad, old, also in zip(self.params, grads, before, beside, strict=True):
+        for param, grad, old, also in zip(self.params, grads, before, terms, strict=True):
             if old is not None:
                 old.sub_(param)
                 for path in also.paths:

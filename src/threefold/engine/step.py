@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from threefold.engine import hook_checks
 from threefold.engine.compile import CompiledFunction
 from threefold.engine.device_data import Tables
-from threefold.engine.optimizer import Beside, Pull
+from threefold.engine.optimizer import Pull, WeightTerms
 from threefold.engine.stack import Numbers, ReplicaStack
 from threefold.methods import Part
 from threefold.methods.learner import Batch, Learner, Memory, Now, Params, PathIntegral, Quadratic, Step, copied
@@ -66,7 +66,7 @@ class TrainingStep:
         grads, stack.loss = self.compiled(self.gradients, given) if self.compiled else self.gradients(given)
         classifier = stack.own["classifier"]
         before = copied(classifier) if plan.writes else {}
-        whole = stack.optimizer.step(tree_leaves(grads), self._beside(plan, given), whole=bool(plan.writes))
+        whole = stack.optimizer.step(tree_leaves(grads), self._terms(plan, given), whole=bool(plan.writes))
         if plan.writes:
             self._write(plan, given, Step(batch, before, dict(zip(classifier, whole, strict=False))))
         stack.now.step.add_(1)
@@ -130,7 +130,7 @@ class TrainingStep:
             grads = grads | {"classifier": hook_checks.gradient(parts[place], adjusted, learner.params)}
         return grads, value
 
-    def _beside(self, plan: StepPlan, given: StepInput) -> list[Beside]:
+    def _terms(self, plan: StepPlan, given: StepInput) -> list[WeightTerms]:
         """What else the optimiser does to each parameter; the classifier's come first."""
         stack, params = self.stack, given.params["classifier"]
         assert stack.optimizer is not None
@@ -139,12 +139,12 @@ class TrainingStep:
         for place, entry in plan.paths.items():
             part = stack.template[place]
             paths.append(hook_checks.path(part, stack.memory[part.name].get(entry), params))
-        beside = []
+        terms = []
         for name, param in params.items():
             shape = (-1, *[1] * (param.dim() - 1))
             pulls = [Pull(strength.view(shape), anchor[name], its[name]) for strength, anchor, its in quadratics]  # type: ignore[union-attr]
-            beside.append(Beside(pulls, [path[name] for path in paths]))
-        return beside + [Beside()] * (len(stack.optimizer.params) - len(beside))
+            terms.append(WeightTerms(pulls, [path[name] for path in paths]))
+        return terms + [WeightTerms()] * (len(stack.optimizer.params) - len(terms))
 
     def _quadratic(self, place: int, given: StepInput) -> Quadratic:
         """A part's quadratic penalty, which it gives for one network, of all of them."""

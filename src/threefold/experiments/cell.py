@@ -54,7 +54,7 @@ class Settings(BaseModel):
                 raise unknown("setting", name, cls.model_fields) from error
             if field.description is None:  # one of a few names
                 raise unknown(name, str(value), get_args(field.annotation)) from error
-            raise ThreefoldError(f"{name} is '{value}'; right would be {field.description}.") from error
+            raise ThreefoldError(f"{name} must be {field.description}, got '{value}'.") from error
 
     def elsewhere(self, cuda: bool | None) -> "Settings":
         """The same for training on other machines, which have CUDA devices or not; None: for training here."""
@@ -69,10 +69,10 @@ class Settings(BaseModel):
     def resolved_device(self) -> str:
         available = torch.cuda.is_available() if self._cuda is None else self._cuda
         if self.device == "cuda" and not available:
-            raise ThreefoldError("device is 'cuda', but there is no CUDA device here; right would be 'cpu' or 'auto'.")
+            raise ThreefoldError("device is 'cuda', but there is no CUDA device here; use 'cpu' or 'auto'.")
         device = "cuda" if available and self.device != "cpu" else "cpu"
         if self.precision == "tf32" and device == "cpu":
-            raise ThreefoldError("precision is 'tf32', which only a CUDA device has; right would be 'fp32'.")
+            raise ThreefoldError("precision is 'tf32', which only a CUDA device has; use 'fp32'.")
         return device
 
     def resolved_precision(self) -> str:
@@ -288,13 +288,12 @@ def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -
         return "both" if gated else "output"
     if gated and wanted == "output":
         raise ThreefoldError(
-            f"task-id-in is 'output', but {written(method)} uses the task in the hidden layers; right would be 'hidden'"
-            " or 'both'."
+            f"task-id-in is 'output', but {written(method)} uses the task in the hidden layers; use 'hidden' or 'both'."
         )
     if not gated and wanted in ("hidden", "both"):
         raise ThreefoldError(
-            f"task-id-in is '{wanted}', but nothing in {written(method)} uses the task in the hidden layers; right"
-            f" would be {written(method)}+xdg."
+            f"task-id-in is '{wanted}', but nothing in {written(method)} uses the task in the hidden layers; use"
+            f" {written(method)}+xdg."
         )
     return wanted
 

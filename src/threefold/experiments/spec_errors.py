@@ -8,7 +8,7 @@ Place = tuple[str | int, ...]
 Known = Mapping[str, Mapping[str, str]]
 
 _WHOLE, _NUMBER, _TABLE = "a whole number", "a number", "a table"
-_RIGHT = {  # by the type of error that pydantic names
+_WANTED = {  # by the type of error that pydantic names
     "string_type": "text in quotes",
     "list_type": "a list",
     "too_short": "one at least",
@@ -59,20 +59,21 @@ def _mistake(places: Place, error: Mapping[str, Any], known: Known, several: boo
     where, field = _written(places), next((str(p) for p in reversed(places) if isinstance(p, str)), "")
     kind = error["type"]
     if "with" in places[:-1]:  # none of the kinds that a value may have
-        return f"{where} is {_short(error['input'])}; right would be {_VALUE}"
+        return f"{where} must be {_VALUE}, got {_short(error['input'])}"
     if kind == "extra_forbidden":
         return _unknown(places, known, several)
     if kind == "value_error":
         return _ours(where, field, error["msg"].removeprefix("Value error, ").rstrip("."))
-    value = "missing" if kind == "missing" else _short(error["input"])
-    usual = _RIGHT.get(kind, error["msg"].removeprefix("Input should be ")).format_map(error.get("ctx", {}))
-    right = _FORM.get(field, usual) if kind in _OF_ANOTHER_KIND and places[-1] == field else usual
-    return f"{where} is {value}; right would be {right}"
+    usual = _WANTED.get(kind, error["msg"].removeprefix("Input should be ")).format_map(error.get("ctx", {}))
+    wanted = _FORM.get(field, usual) if kind in _OF_ANOTHER_KIND and places[-1] == field else usual
+    if kind == "missing":
+        return f"{where} is missing; use {wanted}"
+    return f"{where} must be {wanted}, got {_short(error['input'])}"
 
 
 def _ours(where: str, field: str, message: str) -> str:
     """A sentence of ours often names the field itself, but not where in the file it is."""
-    if message.startswith((f"{field} is ", f"{field} '")):
+    if message.startswith((f"{field} is ", f"{field} must ", f"{field} '")):
         return f"{where}{message.removeprefix(field)}"
     return f"{where or 'the file'}: {message}"
 
@@ -81,7 +82,7 @@ def _unknown(places: Place, known: Known, several: bool) -> str:
     field, outer = str(places[-1]), [str(p) for p in places[:-1] if isinstance(p, str)]
     table = outer[-1] if outer else ""
     if several and not table and field in known["parts"]:
-        return f"field '{field}' stands beside the [[parts]]; right would be inside each of them"
+        return f"field '{field}' stands beside the [[parts]]; it must be inside each of them"
     names = known[table] if several or table else {**known["parts"], **known[""]}
     close = get_close_matches(field.lower(), names, n=1)
     own = sorted(name for name, suggested in names.items() if name == suggested)

@@ -52,7 +52,7 @@ def _resolved(part: Part, stream: str, scenario: str) -> Part:
         if name not in known:
             raise ThreefoldError(
                 f"{name} of {part.name} was not given, and the paper has none for {stream} streams in the"
-                f" {scenario} scenario; right would be {part.name}:{name}=NUMBER."
+                f" {scenario} scenario; use {part.name}:{name}=NUMBER."
             )
     values = part.model_dump() | {name: float(known[name]) for name in missing}
     return type(part).model_construct(_fields_set=part.model_fields_set, **values)  # what was given stays marked so

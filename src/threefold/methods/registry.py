@@ -35,14 +35,14 @@ def register(part: type[Part] | None, strategy: str, title: str, meaning: str = 
     """Make a method known by its name; its meaning is the first line of its docstring. Again is no mistake: a notebook
     defines its classes anew."""
     if part is not None and not (isinstance(part, type) and issubclass(part, Part)):
-        raise ThreefoldError(f"method is {part!r}; right would be a class that inherits from Part.")
+        raise ThreefoldError(f"method must be a class that inherits from Part, got {part!r}.")
     name = getattr(part, "name", "") if part else name
     whose = f"name of {part.__name__}" if part else "name"
     if not NAME.fullmatch(name) or name == "all":
-        raise ThreefoldError(f"{whose} is '{name}'; right would be a letter, then letters, digits, - or _ (not 'all').")
+        raise ThreefoldError(f"{whose} must be a letter, then letters, digits, - or _ (not 'all'), got '{name}'.")
     known = METHODS.get(name)
     if known and (known.part is None or is_ours(known.part)):
-        raise ThreefoldError(f"{whose} is '{name}', which threefold has already; right would be a name of its own.")
+        raise ThreefoldError(f"{whose} is '{name}', which threefold has already; use another name.")
     meaning = meaning or ((part.__doc__ or "").strip().splitlines() or [""])[0]
     METHODS[name] = Entry(name, title, strategy, meaning, part)
 
@@ -75,16 +75,16 @@ def split_parts(text: str) -> list[str]:
 def _part(text: str) -> Part | None:
     name, colon, listed = text.partition(":")
     if colon and not listed:
-        raise ThreefoldError(f"method '{text}' has nothing after the colon; right would be {name} or {name}:key=value.")
+        raise ThreefoldError(f"method '{text}' has nothing after the colon; use {name} or {name}:key=value.")
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     given: dict[str, str] = {}
     for pair in filter(None, listed.split(",")):
         key, equals, value = pair.partition("=")
         if not equals:
-            raise ThreefoldError(f"method '{text}' has '{pair}'; right would be key=value.")
+            raise ThreefoldError(f"method '{text}' has '{pair}'; use key=value.")
         if key in given:
-            raise ThreefoldError(f"method '{text}' gives {key} twice; right would be once.")
+            raise ThreefoldError(f"method '{text}' gives {key} twice; give it once.")
         given[key] = value
     return build(name, given)
 

@@ -92,7 +92,7 @@ class DGR(ForEarlierTasks):
     def refuse(self, setting: Setting) -> str | None:
         if setting.unit_interval:
             return None
-        return f"{self.name} generates values in [0, 1], but the data have others; right would be to scale them."
+        return f"{self.name} generates values in [0, 1], but the data have others; scale them."
 
     def networks(self, setting: Setting) -> dict[str, nn.Module]:
         return {"generator": VAE(setting.inputs, setting.hidden)}

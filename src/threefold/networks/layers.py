@@ -70,13 +70,13 @@ def initial_params(net: nn.Module, generator: torch.Generator) -> dict[str, Tens
     buffer = next((name for name, _ in net.named_buffers()), None)
     if buffer:
         raise ThreefoldError(
-            f"{type(net).__name__} has a buffer, {buffer}, and a stack of networks has parameters only; right would be"
-            " a network without, such as one with LayerNorm instead of BatchNorm."
+            f"{type(net).__name__} has a buffer, {buffer}, and a stack of networks has parameters only; use a"
+            " network without, such as one with LayerNorm instead of BatchNorm."
         )
     names = [[name for name, _ in net.named_parameters(remove_duplicate=once)] for once in (True, False)]
     if tied := sorted(set(names[1]) - set(names[0])):
         raise ThreefoldError(
-            f"{tied[0]} of {type(net).__name__} is also another of its parameters; right would be one of its own."
+            f"{tied[0]} of {type(net).__name__} is also another of its parameters; each must have its own."
         )
     params: dict[str, Tensor] = {}
     for path, module in net.named_modules():
@@ -93,7 +93,7 @@ def initial_params(net: nn.Module, generator: torch.Generator) -> dict[str, Tens
             else:
                 raise ThreefoldError(
                     f"{name} of {type(net).__name__} belongs to {type(module).__name__}, which has no weights to take"
-                    " its range from; right would be a parameter of a linear or convolutional layer, or of LayerNorm,"
-                    " GroupNorm or RMSNorm."
+                    " its range from; use linear and convolutional layers, LayerNorm, GroupNorm"
+                    " or RMSNorm."
                 )
     return params

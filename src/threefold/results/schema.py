@@ -119,7 +119,7 @@ class _Training(_Schema):
     device: str
 
 
-class _Spec(_Schema):
+class _RunSettings(_Schema):
     """Everything that determines a run but its seed."""
 
     stream: _Stream
@@ -131,7 +131,7 @@ class _Spec(_Schema):
 Seed = Annotated[int, Field(ge=0)]
 
 
-class _RunSpec(_Spec):
+class _RunSpec(_RunSettings):
     seed: Seed
 
 
@@ -181,7 +181,7 @@ class _Run(_Schema):
 class _Described(_Schema):
     """A cell: its spec, and its method as the command line writes it."""
 
-    spec: _Spec
+    spec: _RunSettings
     method: str
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""A scenario is a value, not a branch (DESIGN idea 3).
+"""A scenario is a value, not a branch.
 
 Two booleans make the three scenarios, and everything a method may ask follows from them:
 
@@ -84,12 +84,12 @@ class Outputs:
         if self.classes_per_task < 2 and not self.all_compete:
             raise ThreefoldError(
                 f"tasks is {self.tasks}, which leaves {self.classes_per_task} class a task: nothing to tell apart"
-                f" in {self.scenario.title}; right would be at least 2 classes a task."
+                f" in {self.scenario.title}; use at least 2 classes a task."
             )
         if self.units < 2:
             raise ThreefoldError(
                 f"{self.scenario.title} over {self.tasks} task(s) of {self.classes_per_task} class(es) leaves"
-                f" {self.units} output unit to choose from; right would be data with at least 2 classes."
+                f" {self.units} output unit to choose from; use data with at least 2 classes."
             )
 
     @property

@@ -21,8 +21,8 @@ class Split(Stream):
         if data.classes % self.cut:
             fit = [n for n in range(1, data.classes + 1) if data.classes % n == 0]
             raise ThreefoldError(
-                f"tasks is {self.cut}, which does not divide the {data.classes} classes of {data.name};"
-                f" right would be one of {', '.join(map(str, fit))}."
+                f"tasks must divide the {data.classes} classes of {data.name}, got {self.cut};"
+                f" use one of {', '.join(map(str, fit))}."
             )
         self._train = by_class(data.train_y, data.classes)
         self._test = by_class(data.test_y, data.classes)

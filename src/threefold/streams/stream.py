@@ -44,9 +44,9 @@ class Stream(ABC):
         self.cut = self.default_tasks if tasks is None else tasks
         self.tasks = self.cut if first is None else min(first, self.cut)  # those that are learned
         if data.classes < 2:
-            raise ThreefoldError(f"data {data.name} have 1 class; right would be at least 2 to tell apart.")
+            raise ThreefoldError(f"data must have at least 2 classes, got {data.name} with 1.")
         if self.tasks < 1:
-            raise ThreefoldError(f"tasks is {self.tasks}, but a stream needs at least 1 task.")
+            raise ThreefoldError(f"tasks must be at least 1, got {self.tasks}.")
 
     @classmethod
     def without_data(cls, name: str, fingerprint: str, tasks: int, first: int | None = None) -> Self:

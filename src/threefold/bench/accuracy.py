@@ -12,6 +12,7 @@ from threefold.engine import Replicas, Training, train
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step_runner import Captured, Eager, StepRunner, runner_for
 from threefold.methods import parse, resolve
+from threefold.networks import MLPNetwork
 from threefold.scenarios import SCENARIOS
 from threefold.streams import Split, Stream
 
@@ -50,7 +51,7 @@ def compare(
 ) -> Iterator[Compared]:
     """On a GPU captured steps, TF32 and compiled gradients, in Class-IL; anywhere, cells together beside each alone."""
     stream = kind(load("mnist"), None, TASKS)
-    training = partial(Training, iters, stream.defaults.batch, hidden or stream.defaults.hidden)
+    training = partial(Training, iters, stream.defaults.batch, MLPNetwork(width=hidden or stream.defaults.hidden))
     on_gpu = device == "cuda"
 
     def trained(

@@ -9,6 +9,7 @@ import torch
 from threefold.bench.steps import stand_in
 from threefold.engine import Replicas, Training, train
 from threefold.methods import EWC, Method, resolve
+from threefold.networks import MLPNetwork
 from threefold.scenarios import SCENARIOS
 from threefold.streams import Split, Stream
 
@@ -42,7 +43,7 @@ def bench_grid(
     """EWC over so many strengths, and with the paper's strength over as many seeds, in Class-IL, trained in turns."""
     stream = kind(stand_in(SAMPLES))
     scenario, defaults, many = SCENARIOS["class"], stream.defaults, len(strengths)
-    training = Training(iters, defaults.batch, defaults.hidden, precision, device)
+    training = Training(iters, defaults.batch, MLPNetwork(width=defaults.hidden), precision, device)
     of_paper = resolve(Method(EWC()), stream.name, scenario.name)
     cohorts = {
         "grid": ([Method(EWC(strength=strength)) for strength in strengths], [1] * many),

@@ -19,7 +19,7 @@ from threefold.engine.sampling import Sampler
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step_runner import runner_for
 from threefold.methods import METHODS, Method, Setting, resolve
-from threefold.networks import MLP, initial_params
+from threefold.networks import MLPNetwork, initial_params
 from threefold.randomness import generator
 from threefold.scenarios import SCENARIOS, Outputs
 from threefold.streams import Permuted, Split, Stream
@@ -86,8 +86,8 @@ def stand_in(samples: int) -> Dataset:
 
 def _setting(stream: Stream, scenario: str) -> Setting:
     outputs = Outputs(SCENARIOS[scenario], stream.tasks, stream.classes_per_task)
-    inputs = stream.inputs(stream.data.test_x[:1]).shape[1]
-    return Setting(outputs, inputs, stream.defaults.hidden, stream.defaults.batch)
+    shape = tuple(stream.inputs(stream.data.test_x[:1]).shape[1:])
+    return Setting(outputs, shape, stream.defaults.batch, MLPNetwork(width=stream.defaults.hidden))
 
 
 def _stack(stream: Stream, method: Method, scenario: str, replicas: int, device: torch.device) -> ReplicaStack:
@@ -131,7 +131,7 @@ def _compare(stream: Stream, replicas: int, device: torch.device, rounds: int) -
 def _one_after_the_other(stack: ReplicaStack, sampler: Sampler) -> Callable[[], None]:
     """The usual way: one module, one optimiser, one backward pass for each network, fused Adam included."""
     setting = stack.setting
-    nets = [MLP(setting.inputs, setting.hidden, setting.outputs.units).to(stack.device) for _ in stack.seeds]
+    nets = [setting.network.build(setting).to(stack.device) for _ in stack.seeds]
     for net, seed in zip(nets, stack.seeds, strict=True):
         net.load_state_dict(initial_params(net, generator(seed, "weights")))
     optimizers = [torch.optim.Adam(net.parameters(), lr=1e-3, fused=True) for net in nets]

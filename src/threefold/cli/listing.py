@@ -36,6 +36,7 @@ def _methods() -> "Table":
     from rich.markup import escape
 
     from threefold.methods import METHODS, Method, Setting
+    from threefold.networks import MLPNetwork
     from threefold.scenarios import SCENARIOS, Outputs
 
     table = _table("method", "strategy", "what it does", "hyperparameters", "where")
@@ -43,7 +44,7 @@ def _methods() -> "Table":
         method = Method(entry.part()) if entry.part else Method()
         where = []
         for scenario in SCENARIOS.values():
-            reason = method.refuse(Setting(Outputs(scenario, 5, 2), 784, 400, 128))
+            reason = method.refuse(Setting(Outputs(scenario, 5, 2), (1, 28, 28), 128, MLPNetwork(width=400)))
             where.append(f"{scenario.title}: {reason or 'yes'}")
         fields = entry.part.model_fields if entry.part else {}
         meanings = [

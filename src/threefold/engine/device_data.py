@@ -44,7 +44,9 @@ class DeviceData:
         smallest = min(len(task.train) for tasks in self.sequences for task in tasks)
         if batch > smallest:
             raise ThreefoldError(f"batch must be at most {smallest}, the size of the smallest task, got {batch}.")
-        self.train_x, self.train_y, self.test_x, self.test_y = _on_device(stream, device)
+        train_x, self.train_y, test_x, self.test_y = _on_device(stream, device)
+        self.shape = tuple(train_x.shape[1:])
+        self.train_x, self.test_x = train_x.flatten(1), test_x.flatten(1)
         classes = stream.data.classes
         units = torch.stack([_targets(tasks, outputs, classes) for tasks in self.sequences]).to(device)
         maps = [[task.pixels for task in tasks] for tasks in self.sequences]
@@ -67,6 +69,7 @@ class DeviceData:
             pixels = maps.index_select(1, task.view(1)).expand_as(x) if one else maps[self._replica, task]
             x = x.gather(2, pixels)
         task = task.expand_as(indices)
+        x = x.view(*indices.shape, *self.shape)
         return Batch(x, units[self._replica, task, labels[indices]], task, indices)
 
     def sampler(self, tables: Tables) -> Callable[[Tensor, Tensor], Batch]:
@@ -76,6 +79,7 @@ class DeviceData:
             x, task = self.train_x[indices], task.expand_as(indices)
             if "pixels" in tables:
                 x = x.gather(1, tables["pixels"][task])
+            x = x.view(*indices.shape, *self.shape)
             return Batch(x, tables["units"][task, self.train_y[indices]], task, indices)
 
         return samples

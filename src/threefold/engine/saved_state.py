@@ -32,8 +32,9 @@ def fits(stacks: Stacks, saved: dict[str, Any]) -> bool:
 def _fits_stack(stack: ReplicaStack, saved: Any) -> bool:
     fresh = stack.state()
     match saved:
-        case {"params": params, "optimizer": optimizer, "memory": dict(memory)}:
-            moved = _same_form([params, optimizer], [fresh["params"], fresh["optimizer"]])
+        case {"params": params, "buffers": buffers, "optimizer": optimizer, "memory": dict(memory)}:
+            wanted = [fresh["params"], fresh["buffers"], fresh["optimizer"]]
+            moved = _same_form([params, buffers, optimizer], wanted)
             return moved and memory.keys() == fresh["memory"].keys() and _is_memory(memory, len(stack.seeds))
     return False
 

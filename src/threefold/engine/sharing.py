@@ -175,8 +175,7 @@ class Stacks:
         outputs = Outputs(first.scenario, stream.tasks, stream.classes_per_task)
         methods, seeds, lr = [n.method for n in networks], [n.seed for n in networks], [n.lr for n in networks]
         data = DeviceData(stream, outputs, seeds, training.batch, self.device)
-        inputs = data.train_x.shape[1]
-        setting = Setting(outputs, inputs, training.hidden, training.batch, stream.data.in_unit_interval)
+        setting = Setting(outputs, data.shape, training.batch, training.network, stream.data.in_unit_interval)
         return ReplicaStack(methods, seeds, setting, data, None if lent is None else lr, lent)
 
     def begin_task(self, task: int) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
@@ -13,15 +12,18 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 from threefold.engine import hook_checks
 from threefold.engine.device_data import DeviceData
 from threefold.engine.malloc import keep_freed_memory
+from threefold.engine.mapping import Mapping as ReplicaMapping
+from threefold.engine.mapping import OneByOne, mapped
 from threefold.engine.optimizer import Adam
 from threefold.engine.threads import in_threads
 from threefold.methods import Method, Part
-from threefold.methods.learner import Batch, Learner, Memory, Now, Params, Setting
+from threefold.methods.learner import Batch, Learner, Memory, Now, Params, Setting, copied
 from threefold.methods.losses import only_active
-from threefold.networks import MLP, initial_params
+from threefold.networks import OwnNetwork, initial_params
 from threefold.randomness import generator
 
 PIECE = 1 << 27  # inputs gathered at once outside training, on a GPU: half a gigabyte
+IMAGES = 512  # samples of each replica at once there, where they are sent through convolutions
 SAMPLES = 128  # samples of each replica gathered at once on a CPU, however many replicas: sums are rounded by pieces
 
 Numbers = list[dict[str, Tensor]]
@@ -85,11 +87,14 @@ class ReplicaStack:
         self.numbers = self._numbers_that_differ()
         self.parts = self.bind(self.numbers)  # with a tensor for each number, one value for each replica
         self.networks, self.beside = self._networks()
+        self.mapping: ReplicaMapping = OneByOne(len(seeds), self.device) if setting.structure.convolutional else mapped
         lent = lent or {}
-        initial = self._initial({name: net for name, net in self.networks.items() if name not in lent})
+        initial, buffers = self._initial({name: net for name, net in self.networks.items() if name not in lent})
         self.own = self._for_replicas(initial)  # what this stack trains
+        self.buffers: Params = self._for_replicas(buffers)  # the classifiers', such as batch norm's statistics
         self.params = self.own | dict(lent)
         self.memory = self._first_memory(initial)
+        self.keys = torch.zeros(len(seeds), dtype=torch.long, device=self.device)  # of the randomness inside networks
         self.optimizer = Adam(tree_leaves(self.own), lr) if lr is not None else None
         self.loss = torch.zeros(len(seeds), device=self.device)
         self.now = Now(*[torch.empty(0)] * len(Now._fields))
@@ -110,29 +115,43 @@ class ReplicaStack:
     def _networks(self) -> tuple[dict[str, nn.Module], dict[str, set[str]]]:
         """All networks by name, and for each part the names of those that it has beside the classifier."""
         setting = self.setting
+        nets = {"classifier": setting.classifier()}
         with torch.device("meta"):  # modules say how to compute; the parameters are the stack's
-            nets: dict[str, nn.Module] = {"classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units)}
             named = {part.name: hook_checks.networks(part, part.networks(setting)) for part in self.template}
         for networks in named.values():
             nets |= dict(sorted(networks.items()))  # a checkpoint knows the optimiser's tensors by their places
-        return nets, {part: networks.keys() - {"classifier"} for part, networks in named.items()}
+        return nets, {part: set(networks) for part, networks in named.items()}
 
-    def _initial(self, nets: Mapping[str, nn.Module]) -> dict[int, dict[str, Params]]:
-        """The parameters that networks begin with, by seed: replicas may share one."""
+    def _initial(self, nets: Mapping[str, nn.Module]) -> tuple[dict[int, dict[str, Params]], dict[int, Params]]:
+        """The parameters that networks begin with, and the classifier's buffers, by seed: replicas may share one."""
+        different = list(dict.fromkeys(self.seeds))
+        own = isinstance(self.setting.network, OwnNetwork)
+        built = {seed: self._built(seed) for seed in different} if own or _has_buffers(nets) else {}
 
         def of_seed(seed: int) -> dict[str, Params]:
-            return {name: initial_params(net, generator(seed, f"weights of {name}")) for name, net in nets.items()}
+            found = {}
+            for name, net in nets.items():
+                if name == "classifier" and own:
+                    found[name] = {each: p.detach() for each, p in built[seed].named_parameters()}
+                else:
+                    found[name] = initial_params(net, generator(seed, f"weights of {name}"))
+            return found
 
-        different = list(dict.fromkeys(self.seeds))
-        return dict(zip(different, in_threads(of_seed, different), strict=True))
+        initial = dict(zip(different, in_threads(of_seed, different), strict=True))
+        return initial, {seed: dict(built[seed].named_buffers()) if built else {} for seed in different}
 
-    def _for_replicas(self, initial: Mapping[int, dict[str, Params]]) -> dict[str, Params]:
+    def _built(self, seed: int) -> nn.Module:
+        """The classifier with values. One of a user's draws its own, from PyTorch's generator: so that has the seed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(generator(seed, "weights of classifier").initial_seed())
+            return self.setting.network.build(self.setting)
+
+    def _for_replicas(self, initial: Mapping[int, Any]) -> Any:
         """The parameters of each replica's seed, as one stack."""
         places = {seed: place for place, seed in enumerate(initial)}
         rows = torch.tensor([places[seed] for seed in self.seeds], device=self.device)
         drawn = self._to_device(stacked(list(initial.values())))
-        replicated: dict[str, Params] = tree_map(lambda leaf: leaf[rows], drawn)
-        return replicated
+        return tree_map(lambda leaf: leaf[rows], drawn)
 
     def _first_memory(self, initial: Mapping[int, dict[str, Params]]) -> dict[str, Memory]:
         """What the parts remember before the first task."""
@@ -166,18 +185,23 @@ class ReplicaStack:
         outputs = self.setting.outputs
         now = Now.at(task, outputs.table(task + 1), outputs.table(task))
         self.now = in_place(self.now, self._to_device(now))
+        if self.setting.structure.has_modes:
+            keys = [generator(seed, "dropout", task).initial_seed() & 0x7FFFFFFF for seed in self.seeds]
+            self.keys.copy_(torch.tensor(keys))
 
     # outside training
 
     def map(self, function: Callable[..., Any], *args: Any) -> Any:
         """`function(learner, *args)` for every replica; arguments carry the replica axis first."""
 
-        def one(params: dict[str, Params], memory: dict[str, Memory], numbers: Numbers, args: tuple[Any, ...]) -> Any:
-            outputs = self.setting.outputs
-            learner = Learner(self.networks, outputs, self.bind(numbers), params, memory, self.now)
+        def one(params: Any, buffers: Params, memory: Any, numbers: Numbers, args: tuple[Any, ...]) -> Any:
+            learner = Learner(self.networks, self.setting, self.bind(numbers), params, memory, self.now, buffers)
             return function(learner, *args)
 
-        return vmap(one)(self.params, self.memory, self.numbers, args)
+        return self.mapping(one, (0, 0, 0, 0, 0), self.params, self.buffers, self.memory, self.numbers, args)
+
+    def snapshot(self) -> Params:
+        return copied(self.params["classifier"] | self.buffers)
 
     def predict(self, x: Tensor, task: Tensor, active: Tensor) -> Tensor:
         """The winning output unit for each sample of `task`, among the active ones."""
@@ -193,6 +217,8 @@ class ReplicaStack:
     def pieces(self, samples: int) -> Iterator[slice]:
         """Slices of `samples` that are small enough to gather for all replicas at once."""
         on_gpu = max(1, PIECE // (len(self.seeds) * self.setting.inputs))
+        if self.setting.structure.convolutional:
+            on_gpu = min(on_gpu, IMAGES)
         size = SAMPLES if self.device.type == "cpu" else on_gpu
         return (slice(start, start + size) for start in range(0, samples, size))
 
@@ -237,7 +263,8 @@ class ReplicaStack:
 
     def finite(self) -> Tensor:
         """Which replicas hold finite numbers only."""
-        rows = [leaf.flatten(1).isfinite().all(1) for leaf in tree_leaves(self.params)]
+        leaves = tree_leaves((self.params, self.buffers))
+        rows = [leaf.view(len(leaf), -1).isfinite().all(1) for leaf in leaves]
         return torch.stack([*rows, self.loss.isfinite()]).all(0)
 
     def take_over(self, other: "ReplicaStack", which: Tensor) -> None:
@@ -246,6 +273,8 @@ class ReplicaStack:
         for net, params in self.params.items():
             for name, mine in params.items():
                 torch.index_select(other.params[net][name], 0, which, out=mine)
+        for name, mine in self.buffers.items():
+            torch.index_select(other.buffers[name], 0, which, out=mine)
         self.memory |= {name: tree_map(lambda leaf: leaf[which], memory) for name, memory in other.memory.items()}
         self.loss = other.loss[which]
 
@@ -253,11 +282,17 @@ class ReplicaStack:
 
     def state(self) -> dict[str, Any]:
         assert self.optimizer is not None
-        return {"params": self.own, "memory": self.memory, "optimizer": self.optimizer.state()}
+        optimizer = self.optimizer.state()
+        return {"params": self.own, "buffers": self.buffers, "memory": self.memory, "optimizer": optimizer}
 
     def restore(self, state: dict[str, Any]) -> None:
-        for mine, saved in zip(tree_leaves(self.own), tree_leaves(state["params"]), strict=True):
-            mine.copy_(saved)
+        for name, tree in (("params", self.own), ("buffers", self.buffers)):
+            for mine, saved in zip(tree_leaves(tree), tree_leaves(state[name]), strict=True):
+                mine.copy_(saved)
         self.memory = self._to_device(state["memory"])
         assert self.optimizer is not None
         self.optimizer.restore(state["optimizer"])
+
+
+def _has_buffers(nets: Mapping[str, nn.Module]) -> bool:
+    return "classifier" in nets and any(True for _ in nets["classifier"].buffers())

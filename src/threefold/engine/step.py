@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from torch import Tensor
-from torch.func import grad_and_value, vmap
+from torch.func import grad_and_value
 from torch.utils._pytree import tree_leaves
 
 from threefold.engine import hook_checks
@@ -14,7 +14,18 @@ from threefold.engine.device_data import Tables
 from threefold.engine.optimizer import Pull, WeightTerms
 from threefold.engine.stack import Numbers, ReplicaStack
 from threefold.methods import Part
-from threefold.methods.learner import Batch, Learner, Memory, Now, Params, PathIntegral, Quadratic, Step, copied
+from threefold.methods.learner import (
+    Batch,
+    InTraining,
+    Learner,
+    Memory,
+    Now,
+    Params,
+    PathIntegral,
+    Quadratic,
+    Step,
+    copied,
+)
 from threefold.methods.method import objective
 
 
@@ -28,9 +39,11 @@ class StepInput(NamedTuple):
     drawn: dict[str, Any]
     now: Now
     tables: Tables
+    buffers: Params
+    keys: Tensor
 
 
-REPLICA_AXES: Any = StepInput(0, 0, 0, 0, 0, None, 0)  # type: ignore[arg-type]  # `now` is the same for all
+REPLICA_AXES: Any = StepInput(0, 0, 0, 0, 0, None, 0, 0, 0)  # type: ignore[arg-type]  # `now` is the same for all
 
 
 @dataclass
@@ -61,9 +74,15 @@ class TrainingStep:
         """Train every replica on its batch. No host synchronisation, no shape that depends on values."""
         stack = self.stack
         assert stack.optimizer is not None
-        given = StepInput(stack.own, stack.memory, stack.numbers, batch, drawn, stack.now, stack.data.tables)
+        given = StepInput(
+            *(stack.own, stack.memory, stack.numbers, batch, drawn, stack.now, stack.data.tables),
+            *(stack.buffers, stack.keys),
+        )
         plan = self.plan = self.plan or self._find_out(given)
-        grads, stack.loss = self.compiled(self.gradients, given) if self.compiled else self.gradients(given)
+        gradients = self.compiled(self.gradients, given) if self.compiled else self.gradients(given)
+        grads, stack.loss, buffers = gradients
+        for name, value in buffers.items():
+            stack.buffers[name].copy_(value)
         classifier = stack.own["classifier"]
         before = copied(classifier) if plan.writes else {}
         whole = stack.optimizer.step(tree_leaves(grads), self._terms(plan, given), whole=bool(plan.writes))
@@ -90,28 +109,31 @@ class TrainingStep:
                     plan.writes.add(place)
             return given.batch.y
 
-        _for_replicas(one, given)
+        self._for_replicas(one, given)
         return plan
+
+    def _for_replicas(self, function: Callable[[StepInput], Any], given: StepInput) -> Any:
+        return self.stack.mapping(function, (REPLICA_AXES,), given)
 
     def _learner(self, given: StepInput, parts: list[Part] | None = None) -> Learner:
         """One network, as its hooks see it; what they read of the memory is noted."""
         stack = self.stack
         return Learner(
             stack.networks,
-            stack.setting.outputs,
+            stack.setting,
             parts or stack.bind(given.numbers),
             given.params,
             {name: _Noted(memory, self._read[name]) for name, memory in given.memory.items()},
             given.now,
-            given.drawn,
-            stack.data.sampler(given.tables),
+            given.buffers,
+            InTraining(given.drawn, stack.data.sampler(given.tables), given.keys),
         )
 
     def gradients(self, given: StepInput) -> Any:
-        """Every replica's gradient, and the loss without the penalties that are left to the optimiser."""
-        return _for_replicas(self._gradients, given)
+        """Every replica's gradient, the loss without the penalties that are left to the optimiser, and new buffers."""
+        return self._for_replicas(self._gradients, given)
 
-    def _gradients(self, given: StepInput) -> tuple[dict[str, Params], Tensor]:
+    def _gradients(self, given: StepInput) -> tuple[dict[str, Params], Tensor, Params]:
         """One network's gradient: current data, replayed data, penalties; then whatever adjusts it."""
         plan = self.plan
         assert plan is not None
@@ -121,14 +143,15 @@ class TrainingStep:
         penalties = [part for place, part in enumerate(parts) if place not in plan.left_to_optimizer]
         sides = {part.name for part in parts if not self.stack.lent(part)}
 
-        def loss(params: dict[str, Params]) -> Tensor:
-            return objective(self._learner(given._replace(params=params), parts), batch, replays, penalties, sides)
+        def loss(params: dict[str, Params]) -> tuple[Tensor, Params]:
+            learner = self._learner(given._replace(params=params), parts)
+            return objective(learner, batch, replays, penalties, sides), learner.buffers
 
-        grads, value = grad_and_value(loss)(given.params)
+        grads, (value, buffers) = grad_and_value(loss, has_aux=True)(given.params)
         for place in sorted(plan.adjusts):
             adjusted = parts[place].adjust(learner, grads["classifier"])
             grads = grads | {"classifier": hook_checks.gradient(parts[place], adjusted, learner.params)}
-        return grads, value
+        return grads, value, buffers
 
     def _terms(self, plan: StepPlan, given: StepInput) -> list[WeightTerms]:
         """What else the optimiser does to each parameter; the classifier's come first."""
@@ -154,7 +177,7 @@ class TrainingStep:
             part = learner.parts[place]
             return tuple(hook_checks.quadratic(part, part.penalty(learner), learner.params))
 
-        return Quadratic(*_for_replicas(one, given))
+        return Quadratic(*self._for_replicas(one, given))
 
     def _write(self, plan: StepPlan, given: StepInput, step: Step) -> None:
         """What the hooks after the step write into the memory."""
@@ -166,7 +189,7 @@ class TrainingStep:
                 n: hook_checks.memory("after_step", part, part.after_step(learner, step)) for n, part in parts.items()
             }
 
-        for place, written in vmap(one, in_dims=(REPLICA_AXES, 0))(given, step).items():
+        for place, written in self.stack.mapping(one, (REPLICA_AXES, 0), given, step).items():
             part = self.stack.template[place]
             for entry, value in written.items():
                 hook_checks.write(part, entry, self.stack.memory[part.name].get(entry), value)
@@ -176,11 +199,8 @@ class TrainingStep:
         stack = self.stack
         entries = {name: sorted(memory) for name, memory in stack.memory.items()}
         read = [stack.memory[name][entry] for name in entries for entry in entries[name] if entry in self._read[name]]
-        return entries, [leaf.data_ptr() for leaf in tree_leaves((stack.params, read, stack.now, stack.numbers))]
-
-
-def _for_replicas(function: Callable[[StepInput], Any], given: StepInput) -> Any:
-    return vmap(function, in_dims=(REPLICA_AXES,))(given)
+        used = (stack.params, stack.buffers, stack.keys, read, stack.now, stack.numbers)
+        return entries, [leaf.data_ptr() for leaf in tree_leaves(used)]
 
 
 class _Noted(Mapping[str, Any]):

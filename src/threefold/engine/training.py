@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from threefold.networks import AnyNetwork
+
 
 @dataclass(frozen=True)
 class Training:
@@ -9,6 +11,6 @@ class Training:
 
     iters: int
     batch: int
-    hidden: int
+    network: AnyNetwork
     precision: str = "fp32"
     device: str = "cpu"

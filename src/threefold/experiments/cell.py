@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
-from torch import nn
 
 from threefold.engine import Training
 from threefold.errors import ThreefoldError, unknown
@@ -19,7 +18,7 @@ from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import METHODS, Method, Part, paper, resolve
 from threefold.methods.learner import Setting
 from threefold.methods.registry import split_parts
-from threefold.networks import MLP
+from threefold.networks import MLPNetwork
 from threefold.results import Published, lookup, published_cells
 from threefold.scenarios import Outputs, Scenario, TaskIdIn
 from threefold.scenarios import find as find_scenario
@@ -105,7 +104,7 @@ class Cell:
         training = Training(
             iters=settings.iters or defaults.iters,
             batch=settings.batch or defaults.batch,
-            hidden=settings.hidden or defaults.hidden,
+            network=MLPNetwork(width=settings.hidden or defaults.hidden),
             precision=settings.resolved_precision(),
             device=settings.resolved_device(),
         )
@@ -126,7 +125,7 @@ class Cell:
     def comparable(self) -> bool:
         """Is it trained as in the paper, so that its accuracy may be judged by the published one?"""
         defaults, training = self.stream.defaults, self.training
-        ours = (training.iters, training.batch, training.hidden, self.lr, self.stream.tasks)
+        ours = (training.iters, training.batch, self.hidden, self.lr, self.stream.tasks)
         if not all(paper.trained_so(part, self.stream.name, self.scenario.name) for part in self.method.parts):
             return False
         return ours == (defaults.iters, defaults.batch, defaults.hidden, defaults.lr, self.stream.default_tasks)
@@ -143,24 +142,23 @@ class Cell:
         counts = (
             ("iterations per task", training.iters, paper.iters),
             ("tasks", self.stream.tasks, self.stream.default_tasks),
-            ("units per layer", training.hidden, paper.hidden),
+            ("units per layer", self.hidden, paper.hidden),
         )
         return [f"{ours} of {theirs} {what}" for what, ours, theirs in counts if ours < theirs]
 
     @property
-    def inputs(self) -> int:
-        return self.stream.inputs(self.stream.data.test_x[:1]).shape[1]
+    def hidden(self) -> int:
+        """How many features the network has: the units of its last hidden layer."""
+        network = self.training.network
+        return network.width if isinstance(network, MLPNetwork) and network.width else self.setting.hidden
 
     @property
     def setting(self) -> Setting:
         """What the method may know before training."""
         outputs = Outputs(self.scenario, self.stream.tasks, self.stream.classes_per_task)
-        return Setting(
-            outputs, self.inputs, self.training.hidden, self.training.batch, self.stream.data.in_unit_interval
-        )
-
-    def classifier(self) -> MLP:
-        return MLP(self.inputs, self.training.hidden, self.setting.outputs.units)
+        shape = tuple(self.stream.inputs(self.stream.data.test_x[:1]).shape[1:])
+        training = self.training
+        return Setting(outputs, shape, training.batch, training.network, self.stream.data.in_unit_interval)
 
     @cached_property
     def numbers(self) -> int:
@@ -177,7 +175,7 @@ class Cell:
     def _count(self) -> int:
         try:
             with torch.device("meta"):  # has shapes, and no memory
-                nets: dict[str, nn.Module] = {"classifier": self.classifier()}
+                nets = {"classifier": self.setting.classifier()}
                 for part in self.method.parts:
                     nets |= part.networks(self.setting)
         except RuntimeError as error:
@@ -220,7 +218,7 @@ class Cell:
                 "iters": training.iters,
                 "lr": self.lr,
                 "batch": training.batch,
-                "hidden": training.hidden,
+                "hidden": self.hidden,
                 "precision": training.precision,
                 "device": training.device,
             },
@@ -268,7 +266,10 @@ class Cell:
             kind.without_data(data or "", stream["data"], stream["tasks"], stream.get("first")),
             scenario.using_task_in(where),
             _method_again(described["method"], spec["method"]["hyperparameters"]),
-            Training(**{name: value for name, value in training.items() if name != "lr"}),
+            Training(
+                network=MLPNetwork(width=training["hidden"]),
+                **{name: value for name, value in training.items() if name not in ("lr", "hidden")},
+            ),
             training["lr"],
             where,
             spec,

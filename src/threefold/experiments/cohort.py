@@ -213,7 +213,8 @@ def _shared(stack: Sequence[Run]) -> Hashable:
 
 def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:
     """How many networks fit at once into the memory that a device has free."""
-    activations = cell.training.batch * (4 * cell.inputs + 12 * cell.training.hidden)
+    setting = cell.setting
+    activations = setting.batch * (4 * setting.inputs + 3 * setting.structure.activations)
     each = max(4 * (COPIES * cell.numbers + activations), Sizes.of(cell.setting).tables)
     free = (memory or _free_memory)(cell.training.device)
     return max(1, int(free * SHARE_OF_MEMORY / each))

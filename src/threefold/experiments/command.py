@@ -34,7 +34,7 @@ def run_command(
     for option, value, usual in (
         ("--tasks", max(stream.tasks, stream.default_tasks if in_full else 0), stream.default_tasks),
         ("--iters", max(training.iters, least.iters), paper.iters),
-        ("--hidden", max(training.hidden, least.hidden), paper.hidden),
+        ("--hidden", max(cell.hidden, paper.hidden if in_full else 0), paper.hidden),
         ("--lr", cell.lr, paper.lr),
         ("--batch", training.batch, paper.batch),
         ("--device", device, None),

@@ -14,7 +14,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, normalize, pad
 from torch.nn.utils.rnn import pad_sequence
 
 from threefold.methods.herding import herd
-from threefold.methods.learner import Batch, Draws, Learner, Memory, Params, Replay, Samples, Setting, Stack, copied
+from threefold.methods.learner import Batch, Draws, Learner, Memory, Params, Replay, Samples, Setting, Stack
 from threefold.methods.method import classification
 from threefold.methods.part import Part, hyper
 from threefold.randomness import generator
@@ -185,7 +185,7 @@ class ICaRL(Exemplars):
         return torch.where(active, per_class, 0).sum(-1).mean()
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
-        return super().consolidate(stack, memory, task) | {"teacher": copied(stack.params["classifier"])}
+        return super().consolidate(stack, memory, task) | {"teacher": stack.snapshot()}
 
 
 class AGEM(Exemplars):

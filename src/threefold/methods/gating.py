@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from threefold.methods.learner import Learner, Memory, Params, Setting
 from threefold.methods.part import Part, hyper
-from threefold.networks import MLP, GateOn
+from threefold.networks import GateOn
 from threefold.randomness import generator
 
 
@@ -30,18 +30,15 @@ class XdG(Part):
             f" in {setting.outputs.scenario.title} it is not."
         )
 
-    def networks(self, setting: Setting) -> dict[str, nn.Module]:
-        return {"classifier": MLP(setting.inputs, setting.hidden, setting.outputs.units, self.gate_on)}
-
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:
         tasks = range(setting.outputs.tasks)
-        gated = min(setting.hidden - 1, round(self.share * setting.hidden))  # a layer without a unit computes nothing
         layers = []
-        for layer in range(2):
-            gates = torch.ones(len(tasks), setting.hidden)
+        for layer, units in enumerate(setting.structure.units):
+            gated = min(units - 1, round(self.share * units))  # a layer without a unit computes nothing
+            gates = torch.ones(len(tasks), units)
             for task in tasks:
-                units = torch.randperm(setting.hidden, generator=generator(seed, "gates", task, layer))
-                gates[task, units[:gated]] = 0
+                chosen = torch.randperm(units, generator=generator(seed, "gates", task, layer))[:gated]
+                gates[task, chosen] = 0
             layers.append(gates)
         return {"gates": layers}
 

@@ -1,13 +1,26 @@
 """What the hooks of a method work with: one network in training, and what reaches it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from threefold.errors import ThreefoldError
+from threefold.networks import (
+    AnyNetwork,
+    GateOn,
+    MLPNetwork,
+    OwnNetwork,
+    Structure,
+    drawing,
+    with_addressed_dropout,
+)
 from threefold.scenarios import Outputs
 
 if TYPE_CHECKING:
@@ -15,6 +28,7 @@ if TYPE_CHECKING:
 
 Params = dict[str, Tensor]
 Memory = dict[str, Any]  # a tree of tensors
+STEP = 0x85EBCA6B  # apart in the randomness inside networks, from one step to the next
 
 
 def copied(params: Params) -> Params:
@@ -25,7 +39,7 @@ def copied(params: Params) -> Params:
 class Batch(NamedTuple):
     """Samples that reach a step."""
 
-    x: Tensor  # (samples, inputs)
+    x: Tensor  # (samples, *shape): images keep theirs, channels first
     y: Tensor  # (samples,) target units
     task: Tensor  # (samples,) the task each belongs to
     indices: Tensor  # (samples,) their places in the training data
@@ -112,10 +126,68 @@ class Setting:
     """What a method may know about the experiment before training."""
 
     outputs: Outputs
-    inputs: int
-    hidden: int
+    shape: tuple[int, ...]  # of one sample: channels × height × width, or a number of features
     batch: int
+    network: AnyNetwork
     unit_interval: bool = True  # are all inputs in [0, 1]?
+
+    @property
+    def inputs(self) -> int:
+        """How many numbers a sample has."""
+        return prod(self.shape)
+
+    @property
+    def units(self) -> int:
+        """How many logits the classifier gives."""
+        return self.outputs.units
+
+    @property
+    def hidden(self) -> int:
+        """How many features the classifier has: the units of its last hidden layer."""
+        known = self.network.width if isinstance(self.network, MLPNetwork) else None
+        return known or self.structure.feature_size
+
+    @property
+    def structure(self) -> Structure:
+        """The classifier's layers."""
+        return _structure(self)
+
+    def classifier(self) -> nn.Module:
+        """The module that says how to compute; its parameters have shapes and no values, if it can be built so."""
+        try:
+            with torch.device("meta"):
+                return with_addressed_dropout(self.network.build(self))
+        except (ThreefoldError, torch.OutOfMemoryError):
+            raise
+        except Exception:  # a module of a user's may look at values when it is built
+            if not isinstance(self.network, OwnNetwork):
+                raise
+            return with_addressed_dropout(self.network.build(self))
+
+
+@lru_cache(256)
+def _structure(setting: Setting) -> Structure:
+    net, name = setting.classifier(), setting.network.name
+    try:
+        return Structure.of(net, name, setting.shape, setting.units, _device(net))
+    except (ThreefoldError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        shape = "×".join(map(str, setting.shape))
+        reason = " ".join(str(error).split())[:200]
+        raise ThreefoldError(f"network {name} cannot take inputs of {shape}: {reason}.") from error
+
+
+def _device(net: nn.Module) -> str:
+    return str(next((p.device for p in net.parameters()), torch.device("cpu")))
+
+
+class InTraining(NamedTuple):
+    """What a network has at a step of training, and at no other time."""
+
+    drawn: Mapping[str, Any]
+    samples: Callable[[Tensor, Tensor], Batch]
+    key: Tensor  # of the randomness inside the network: dropout
 
 
 class Learner:
@@ -124,19 +196,25 @@ class Learner:
     def __init__(
         self,
         networks: Mapping[str, nn.Module],
-        outputs: Outputs,
+        setting: Setting,
         parts: Sequence["Part"],
         params: Mapping[str, Params],
         memory: Mapping[str, Mapping[str, Any]],
         now: Now,
-        drawn: Mapping[str, Any] | None = None,
-        samples: Callable[[Tensor, Tensor], Batch] | None = None,
+        buffers: Params | None = None,
+        training: "InTraining | None" = None,
     ) -> None:
-        self.networks, self.outputs, self.parts = networks, outputs, parts
+        self.networks, self.setting, self.parts = networks, setting, parts
         self.all_params, self.memory, self.now = params, memory, now
-        self.drawn = drawn or {}  # what the parts asked for in `draws`, for this step; nothing outside training
-        self._samples = samples
+        self.buffers = buffers or {}  # the classifier's, such as batch norm's statistics
+        self.drawn = training.drawn if training else {}  # what the parts asked for in `draws`, for this step
+        self._training = training
+        self._dropouts = 0  # so far in this step
         self._known: list[tuple[Tensor, Tensor, Tensor]] = []  # inputs, tasks and their logits
+
+    @property
+    def outputs(self) -> Outputs:
+        return self.setting.outputs
 
     @property
     def params(self) -> Params:
@@ -145,22 +223,45 @@ class Learner:
 
     def samples(self, indices: Tensor, task: Tensor) -> Batch:
         """Training samples by their places in the training data: what a memory of indices stands for."""
-        assert self._samples is not None, "samples are at hand during training only"
-        return self._samples(indices, task)
+        assert self._training is not None, "samples are at hand during training only"
+        return self._training.samples(indices, task)
 
     def logits(self, x: Tensor, task: Tensor, params: Params | None = None) -> Tensor:
         """The classifier's output, inactive units included, for samples of `task`: one for all, or one each.
 
-        Or several tasks for each, tasks × samples: then so is the output.
+        Or several tasks for each, tasks × samples: then so is the output. `params`: of other weights than its own; a
+        `Stack.snapshot` has buffers too, and computes as it would at test time.
         """
         if params is None:
             for mine, its, logits in self._known:
                 if x is mine and task is its:
                     return logits
-        return _for_each(task, self._forward(x, task, self.params if params is None else params))
+        return _for_each(task, self._forward(x, task, params))
 
-    def _forward(self, x: Tensor, task: Tensor, params: Params) -> Tensor:
-        logits: Tensor = functional_call(self.networks["classifier"], params, (x, self._gates(task)))
+    def _forward(self, x: Tensor, task: Tensor, params: Params | None = None) -> Tensor:
+        gates, on = self._gates(task)
+        if gates is not None and task.dim() > 1 and self.setting.structure.convolutional:
+            return torch.stack([self._forward(x, each, params) for each in task])
+        net = self.networks["classifier"]
+        with self.setting.structure.gated(net, gates, on) if gates is not None else nullcontext():
+            return self._call(net, x, params)
+
+    def _call(self, net: nn.Module, x: Tensor, params: Params | None) -> Tensor:
+        """The network in training, or as it is at test time: what is none of the learner's own is not updated."""
+        weights, buffers, training = params or self.params, self.buffers, self._training
+        if not self.setting.structure.has_modes:
+            return cast(Tensor, functional_call(net, weights, (x,)))
+        if params is not None and buffers.keys() <= params.keys():
+            weights, buffers = _split(params, buffers)
+            training = None
+        net.train(training is not None)
+        if training is None:
+            return cast(Tensor, functional_call(net, {**weights, **buffers}, (x,)))
+        fresh = copied(buffers)  # they are written in place
+        with drawing(training.key + self.now.step * STEP, self._dropouts) as drawn:
+            logits: Tensor = functional_call(net, {**weights, **fresh}, (x,))
+        if params is None:
+            self.buffers, self._dropouts = fresh, drawn.calls
         return logits
 
     def forward_together(self, samples: Sequence[tuple[Tensor, Tensor]]) -> None:
@@ -170,33 +271,38 @@ class Learner:
         unless gates make them different ones. Inputs that are gated for several tasks each go by themselves; what is no
         input at all (a part may replay features) does not go.
         """
-        gated, shape = self._gates(samples[0][1]) is not None, samples[0][0].shape[1:]
+        gated, shape = self._gates(samples[0][1])[0] is not None, samples[0][0].shape[1:]
         samples = [(x, task) for x, task in samples if x.shape[1:] == shape and (not gated or task.dim() < 2)]
         keys = [(id(x), id(task) if gated else 0) for x, task in samples]
         different = dict(zip(keys, samples, strict=True))
         inputs, tasks = zip(*different.values(), strict=True)
         if len(different) == 1:
-            logits = self._forward(inputs[0], tasks[0], self.params)
+            logits = self._forward(inputs[0], tasks[0])
         else:
             each = [(task if task.dim() < 2 else task[0]).expand(len(x)) for x, task in different.values()]
-            logits = self._forward(torch.cat(inputs), torch.cat(each), self.params)
+            logits = self._forward(torch.cat(inputs), torch.cat(each))
         pieces = dict(zip(different, torch.split(logits, [len(x) for x in inputs]), strict=True))
         self._known = [(x, task, _for_each(task, pieces[key])) for key, (x, task) in zip(keys, samples, strict=True)]
 
     def features(self, x: Tensor, task: Tensor) -> Tensor:
         """Activations of the last hidden layer (iCaRL's ψ)."""
-        prefix = "features."
-        params = {name.removeprefix(prefix): p for name, p in self.params.items() if name.startswith(prefix)}
-        hidden: nn.Module = self.networks["classifier"].features  # type: ignore[assignment]
-        features: Tensor = functional_call(hidden, params, (x, self._gates(task)))
-        return features
+        with self.setting.structure.tapped(self.networks["classifier"]) as tapped:
+            self._forward(x, task)
+        return tapped[0]
 
-    def _gates(self, task: Tensor) -> Sequence[Tensor] | None:
+    def _gates(self, task: Tensor) -> tuple[Sequence[Tensor] | None, GateOn]:
+        """The factors of the first part that has any, and what of a unit they multiply."""
         for part in self.parts:
             gates = part.gates(self, task)
             if gates is not None:
-                return gates
-        return None
+                return gates, getattr(part, "gate_on", "activation")
+        return None, "activation"
+
+
+def _split(params: Params, buffers: Params) -> tuple[Params, Params]:
+    """A snapshot as parameters and buffers."""
+    weights = {name: p for name, p in params.items() if name not in buffers}
+    return weights, {name: params[name] for name in buffers}
 
 
 def _for_each(task: Tensor, logits: Tensor) -> Tensor:
@@ -211,6 +317,9 @@ class Stack(Protocol):
     setting: Setting
     seeds: Sequence[int]
     device: torch.device
+
+    def snapshot(self) -> Params:
+        """A copy of the classifiers, parameters and buffers, to be given to `Learner.logits` later."""
 
     def training_data(
         self, chosen: Sequence[Tensor] | None = None, task: int | None = None

@@ -10,7 +10,7 @@ from threefold.methods.learner import Batch, Draws, Learner, Memory, Noise, Para
 from threefold.methods.losses import Reduction, cross_entropy, distillation
 from threefold.methods.losses import only_active as only
 from threefold.methods.part import Part, hyper
-from threefold.networks import LATENT, VAE, Decoder
+from threefold.networks import LATENT, VAE, ConvolutionalVAE, Decoder
 from threefold.randomness import generator
 
 ReplayedFor = Literal["one", "every"]
@@ -38,7 +38,7 @@ class Taught(Part):
         return torch.softmax(self._teacher(learner, x, task) / temperature, -1)
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
-        return memory | {"teacher": copied(stack.params["classifier"])}
+        return memory | {"teacher": stack.snapshot()}
 
 
 class ForEarlierTasks(Taught):
@@ -95,6 +95,8 @@ class DGR(ForEarlierTasks):
         return f"{self.name} generates values in [0, 1], but the data have others; scale them."
 
     def networks(self, setting: Setting) -> dict[str, nn.Module]:
+        if setting.structure.convolutional:
+            return {"generator": ConvolutionalVAE(setting.shape)}
         return {"generator": VAE(setting.inputs, setting.hidden)}
 
     def draws(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
@@ -107,6 +109,7 @@ class DGR(ForEarlierTasks):
             return None
         task = self.tasks(learner, len(batch.y))
         x = dream(learner.networks["generator"], learner.memory[self.name]["generator"], learner.drawn["dgr dreamt"])
+        x = x.view(-1, *learner.setting.shape)
         return Replay(x, self.targets(learner, x, task), task)
 
     def targets(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor:

@@ -1,7 +1,35 @@
 """Networks as plain modules for one network; the engine stacks them."""
 
-from threefold.networks.layers import GateOn, Hidden, Layer, Shift, initial_params
+from threefold.networks.cnn import CNN
+from threefold.networks.dropout import drawing, with_addressed_dropout
+from threefold.networks.layers import Hidden, Layer, Shift, initial_params
 from threefold.networks.mlp import MLP
-from threefold.networks.vae import LATENT, VAE, Decoder
+from threefold.networks.resnet import ResNet18
+from threefold.networks.spec import NETWORKS, AnyNetwork, MLPNetwork, Network, OwnNetwork, find_network
+from threefold.networks.structure import GateOn, HiddenLayer, Structure
+from threefold.networks.vae import LATENT, VAE, ConvolutionalVAE, Decoder
 
-__all__ = ["LATENT", "MLP", "VAE", "Decoder", "GateOn", "Hidden", "Layer", "Shift", "initial_params"]
+__all__ = [
+    "CNN",
+    "LATENT",
+    "MLP",
+    "NETWORKS",
+    "VAE",
+    "AnyNetwork",
+    "ConvolutionalVAE",
+    "Decoder",
+    "GateOn",
+    "Hidden",
+    "HiddenLayer",
+    "Layer",
+    "MLPNetwork",
+    "Network",
+    "OwnNetwork",
+    "ResNet18",
+    "Shift",
+    "Structure",
+    "drawing",
+    "find_network",
+    "initial_params",
+    "with_addressed_dropout",
+]

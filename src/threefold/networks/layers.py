@@ -1,17 +1,23 @@
-"""Fully connected layers."""
+"""Fully connected layers, and the values that parameters begin with."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu
+from torch.nn import functional
 
 from threefold.errors import ThreefoldError
 
-GateOn = Literal["activation", "input"]
-NORMALISATIONS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+Activation = Literal["relu", "gelu", "tanh", "elu"]
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "tanh": torch.tanh,
+    "elu": functional.elu,
+}
+NORMALISATIONS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._BatchNorm)
 
 
 class Shift(nn.Module):
@@ -33,32 +39,21 @@ class Layer(nn.Module):
         self.weighted = nn.Linear(inputs, units, bias=False)
         self.shift = Shift(units)
 
-    def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
-        weighted = self.weighted(x)
-        return cast(Tensor, self.shift(weighted if gate is None else weighted * gate))
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.shift(self.weighted(x)))
 
 
 class Hidden(nn.Module):
-    """Fully connected layers with ReLU.
+    """Fully connected layers, each with an activation."""
 
-    `gates` (XdG) holds for each layer a factor per unit, 1 or 0. `gate_on` says what a zero silences: the unit's
-    "activation" (the paper's text), or its weighted "input" while the bias still counts.
-    """
-
-    def __init__(self, sizes: Sequence[int], gate_on: GateOn = "activation") -> None:
+    def __init__(self, sizes: Sequence[int], activation: Activation = "relu") -> None:
         super().__init__()
         self.layers = nn.ModuleList(Layer(inputs, units) for inputs, units in pairwise(sizes))
-        self.sizes = tuple(sizes[1:])
-        self.gate_on = gate_on
+        self.activation = ACTIVATIONS[activation]
 
-    def forward(self, x: Tensor, gates: Sequence[Tensor] | None = None) -> Tensor:
-        for depth, layer in enumerate(self.layers):
-            if gates is None:
-                x = relu(layer(x))
-            elif self.gate_on == "input":
-                x = relu(layer(x, gates[depth]))
-            else:
-                x = relu(layer(x)) * gates[depth]
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = self.activation(layer(x))
         return x
 
 
@@ -67,17 +62,7 @@ def initial_params(net: nn.Module, generator: torch.Generator) -> dict[str, Tens
 
     Drawn from the generator, layer by layer, whatever a module would draw for itself.
     """
-    buffer = next((name for name, _ in net.named_buffers()), None)
-    if buffer:
-        raise ThreefoldError(
-            f"{type(net).__name__} has a buffer, {buffer}, and a stack of networks has parameters only; use a"
-            " network without, such as one with LayerNorm instead of BatchNorm."
-        )
-    names = [[name for name, _ in net.named_parameters(remove_duplicate=once)] for once in (True, False)]
-    if tied := sorted(set(names[1]) - set(names[0])):
-        raise ThreefoldError(
-            f"{tied[0]} of {type(net).__name__} is also another of its parameters; each must have its own."
-        )
+    check_parameters(net)
     params: dict[str, Tensor] = {}
     for path, module in net.named_modules():
         parameters = dict(module.named_parameters(path, recurse=isinstance(module, Layer)))
@@ -93,7 +78,15 @@ def initial_params(net: nn.Module, generator: torch.Generator) -> dict[str, Tens
             else:
                 raise ThreefoldError(
                     f"{name} of {type(net).__name__} belongs to {type(module).__name__}, which has no weights to take"
-                    " its range from; use linear and convolutional layers, LayerNorm, GroupNorm"
-                    " or RMSNorm."
+                    " its range from; use linear and convolutional layers and normalisations."
                 )
     return params
+
+
+def check_parameters(net: nn.Module) -> None:
+    """Each parameter of a stack is a tensor of its own."""
+    names = [[name for name, _ in net.named_parameters(remove_duplicate=once)] for once in (True, False)]
+    if tied := sorted(set(names[1]) - set(names[0])):
+        raise ThreefoldError(
+            f"{tied[0]} of {type(net).__name__} is also another of its parameters; each must have its own."
+        )

@@ -1,20 +1,19 @@
-"""The classifier."""
+"""The classifier of the paper."""
 
-from collections.abc import Sequence
 from typing import cast
 
 from torch import Tensor, nn
 
-from threefold.networks.layers import GateOn, Hidden, Layer
+from threefold.networks.layers import Activation, Hidden, Layer
 
 
 class MLP(nn.Module):
-    """Two hidden layers of equal size and an output layer (section 4.2): the same for every method."""
+    """Hidden layers of equal size and an output layer; two of them in the paper (section 4.2)."""
 
-    def __init__(self, inputs: int, hidden: int, units: int, gate_on: GateOn = "activation") -> None:
+    def __init__(self, inputs: int, hidden: int, units: int, depth: int = 2, activation: Activation = "relu") -> None:
         super().__init__()
-        self.features = Hidden([inputs, hidden, hidden], gate_on)
+        self.features = Hidden([inputs, *[hidden] * depth], activation)
         self.output = Layer(hidden, units)
 
-    def forward(self, x: Tensor, gates: Sequence[Tensor] | None = None) -> Tensor:
-        return cast(Tensor, self.output(self.features(x, gates)))
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.output(self.features(x.flatten(1))))

@@ -95,7 +95,7 @@ def _runs(found: Evidence) -> str:
     told = [
         f"Accuracy of each seed: {each}.",
         f"{training.iters} iterations per task, batch {training.batch}, learning rate {cell.lr:g},"
-        f" {training.hidden} units a layer, {training.precision}.",
+        f" {cell.hidden} units a layer, {training.precision}.",
         f"{duration(machine_seconds(result.records))} of machine time, {moment(created[0])} to {moment(created[-1])}.",
     ]
     if any(chosen.values()):

@@ -30,11 +30,10 @@ class Permuted(Stream):
 
     def inputs(self, images: Tensor) -> Tensor:
         """Images (N, height, width) are padded; inputs of any other shape have no border to pad."""
-        padded = pad(images, (PADDING,) * 4) if images.dim() == 3 else images
-        return padded.flatten(1)
+        return super().inputs(pad(images, (PADDING,) * 4) if images.dim() == 3 else images)
 
     def sequence(self, seed: int) -> list[Task]:
-        pixels = self.inputs(self.data.test_x[:1]).shape[1]
+        pixels = self.inputs(self.data.test_x[:1]).numel()
         classes = tuple(range(self.data.classes))
         return [
             Task(

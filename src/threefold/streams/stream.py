@@ -18,7 +18,7 @@ class Task:
     classes: tuple[int, ...]  # the dataset's classes, in the order of their labels within the task
     train: Tensor  # indices of its samples in the training tensor
     test: Tensor
-    pixels: Tensor | None = None  # input p of this task is pixel pixels[p] of the image; None: as it is
+    pixels: Tensor | None = None  # number p of this task's inputs is number pixels[p] of the sample; None: as it is
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Stream(ABC):
         return min(len(task.train) for task in self.sequence(seed))
 
     def inputs(self, images: Tensor) -> Tensor:
-        """The images as rows of network inputs: the tensor that tasks index into."""
-        return images.flatten(1)
+        """The samples as network inputs, images with a channel: the tensor that tasks index into."""
+        return images.unsqueeze(1) if images.dim() == 3 else images
 
 
 def by_class(labels: Tensor, classes: int) -> list[Tensor]:

@@ -1,0 +1,163 @@
+"""Networks as values: a name and hyperparameters, or a function of the user's."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+from pydantic import BeforeValidator, PositiveInt
+from torch import nn
+
+from threefold.errors import ThreefoldError
+from threefold.networks.cnn import CNN, Norm
+from threefold.networks.layers import Activation
+from threefold.networks.mlp import MLP
+from threefold.networks.resnet import ResNet18
+from threefold.values import Value, as_text, build, hyper, pairs_of
+
+
+class Shapes(Protocol):
+    """What a network is built for; a method's `Setting` is one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # of one sample: channels × height × width, or a number of features
+
+    @property
+    def units(self) -> int: ...  # logits
+
+
+class Network(Value):
+    """A classifier by name."""
+
+    def build(self, setting: Shapes) -> nn.Module:
+        raise NotImplementedError
+
+    def refuse(self, shape: tuple[int, ...]) -> str | None:
+        """Why it cannot work on inputs of this shape; None if it can."""
+        return None
+
+
+class MLPNetwork(Network):
+    """Fully connected layers: the paper's network."""
+
+    name = "mlp"
+    depth: int = hyper("hidden layers", 2, ge=1, le=100)
+    width: int | None = hyper("units in each hidden layer; the paper's for the stream if not given", ge=1)
+    activation: Activation = hyper("what follows each hidden layer", "relu")
+
+    def build(self, setting: Shapes) -> nn.Module:
+        inputs = 1
+        for size in setting.shape:
+            inputs *= size
+        assert self.width is not None
+        return MLP(inputs, self.width, setting.units, self.depth, self.activation)
+
+
+def _listed(given: Any) -> Any:
+    """`16-32` on the command line is a list."""
+    return given.split("-") if isinstance(given, str) else given
+
+
+class _OfImages(Network):
+    def refuse(self, shape: tuple[int, ...]) -> str | None:
+        if len(shape) == 3:
+            return None
+        return f"network {self.name} needs images, channels × height × width, and the data have {_written(shape)}."
+
+
+class CNNNetwork(_OfImages):
+    """Convolutions of 3 × 3, each but the first halving the image, and a linear output layer."""
+
+    name = "cnn"
+    channels: Annotated[tuple[PositiveInt, ...], BeforeValidator(_listed)] = hyper(
+        "channels of each convolution", (16, 32, 64, 128, 256), min_length=1
+    )
+    norm: Norm = hyper("normalisation after each convolution", "none")
+
+    def build(self, setting: Shapes) -> nn.Module:
+        return CNN(setting.shape, self.channels, setting.units, self.norm)
+
+
+class ResNetNetwork(_OfImages):
+    """The reduced ResNet-18 of the field: batch norm, global average pooling, linear output."""
+
+    name = "resnet18"
+    width: int = hyper("channels of the first stage; each of the four has twice as many as the last", 20, ge=1)
+
+    def build(self, setting: Shapes) -> nn.Module:
+        return ResNet18(setting.shape[0], self.width, setting.units)
+
+
+NETWORKS: dict[str, type[Network]] = {kind.name: kind for kind in (MLPNetwork, CNNNetwork, ResNetNetwork)}
+
+
+class OwnNetwork:
+    """A network of the user's: a class or function that takes the setting and gives a module."""
+
+    def __init__(self, function: Callable[[Any], nn.Module], name: str | None = None) -> None:
+        self.function = function
+        self.name = name or str(getattr(function, "__qualname__", type(function).__name__))
+
+    def build(self, setting: Shapes) -> nn.Module:
+        net = self.function(setting)
+        if not isinstance(net, nn.Module):
+            raise ThreefoldError(f"network {self.name} must give an nn.Module, got a {type(net).__name__}.")
+        return net
+
+    def refuse(self, shape: tuple[int, ...]) -> str | None:
+        return None
+
+    def model_dump(self, **how: Any) -> dict[str, Any]:
+        return {}
+
+    def written(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OwnNetwork) and self.function is other.function
+
+    def __hash__(self) -> int:
+        return hash(self.function)
+
+
+AnyNetwork = Network | OwnNetwork
+
+
+def find_network(given: Any) -> AnyNetwork:
+    """The network that `cnn:norm=group`, `my_nets.py:Net`, `package.module:Net`, or a class or function stands for."""
+    if isinstance(given, Network | OwnNetwork):
+        return given
+    if callable(given):
+        return OwnNetwork(given)
+    if not isinstance(given, str):
+        raise ThreefoldError(
+            f"network must be a name such as 'cnn:norm=group', or a function of the setting, got {given!r}."
+        )
+    name, _, rest = given.partition(":")
+    if rest and "=" not in rest and (name.endswith(".py") or name not in NETWORKS):
+        return OwnNetwork(imported(name, rest, "network"), given)
+    return build(NETWORKS, "network", *pairs_of(given, "network"))
+
+
+def imported(module: str, name: str, what: str) -> Any:
+    """What a file such as `my_nets.py`, or an importable module, has under that name."""
+    import importlib
+    import sys
+
+    path = Path(module)
+    folder = str(path.resolve().parent) if path.suffix == ".py" else str(Path.cwd())
+    if path.suffix == ".py" and not path.is_file():
+        raise ThreefoldError(f"{what} '{module}:{name}' names a file that is not there; use FILE.py:NAME.")
+    sys.path.insert(0, folder)
+    try:
+        found = importlib.import_module(path.stem if path.suffix == ".py" else module)
+    except ImportError as error:
+        raise ThreefoldError(f"{what} '{module}:{name}' cannot be imported: {error}.") from error
+    finally:
+        sys.path.remove(folder)
+    if not callable(own := getattr(found, name, None)):
+        raise ThreefoldError(f"{what} '{module}:{name}' must name a class or function, and {module} has none of it.")
+    return own
+
+
+def _written(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]} features" if len(shape) == 1 else f"the shape {as_text(list(shape))}"

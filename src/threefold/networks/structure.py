@@ -1,0 +1,206 @@
+"""What there is to know about a classifier: its hidden layers and features, found out by sending nothing through it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from threefold.errors import ThreefoldError
+from threefold.networks.layers import NORMALISATIONS, Shift, check_parameters
+
+GateOn = Literal["activation", "input"]
+Weighted = (nn.Linear, nn.modules.conv._ConvNd)
+
+
+@dataclass(frozen=True)
+class HiddenLayer:
+    """A layer whose units can be gated."""
+
+    path: str  # of its weights
+    end: str  # of what follows them before the activation: itself, its bias or a normalisation
+    units: int
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A layer with its own parameters alone, and the shape of its output for one sample."""
+
+    path: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A classifier's layers, by the paths of its modules, in the order in which they are called."""
+
+    hidden: tuple[HiddenLayer, ...]
+    output: str | None  # the last linear layer
+    features: str | None  # the module whose output is the features; None: they are the input of the output layer
+    feature_size: int
+    activations: int  # numbers that a sample becomes on its way through all layers
+    taps: tuple[Tap, ...]  # layers whose gradients for each sample are products
+    convolutional: bool
+    has_modes: bool  # does it compute something else in training than in use?
+
+    @classmethod
+    def of(cls, net: nn.Module, name: str, shape: tuple[int, ...], units: int, device: str = "meta") -> "Structure":
+        """Of a classifier that must turn inputs of this shape into `units` logits."""
+        check_parameters(net)
+        own = getattr(net, "features", None)
+        features = "features" if isinstance(own, nn.Module) else None
+        with _recorded(net, name) as calls:
+            logits = net(torch.zeros(2, *shape, device=device))
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        if found != (2, units):
+            raise ThreefoldError(f"network {name} must give {units} logits for each sample, got {found} for two.")
+        weighted = [call for call in calls if isinstance(call.module, Weighted)]
+        for call in weighted:
+            if sum(call.module is other.module for other in weighted) > 1:
+                raise ThreefoldError(f"network {name} must call each layer once, and calls {call.path} twice.")
+        output = next((call for call in reversed(weighted) if isinstance(call.module, nn.Linear)), None)
+        if features:
+            size = prod(next(call.shape for call in calls if call.path == features))
+        elif output:
+            size = output.inputs
+        else:
+            raise ThreefoldError(
+                f"network {name} must have a linear layer, whose input is its features, or an attribute `features`."
+            )
+        return cls(
+            hidden=tuple(_hidden(calls, call) for call in weighted if call is not output),
+            output=output.path if output else None,
+            features=features,
+            feature_size=size,
+            activations=sum(prod(call.shape) for call in calls if not list(call.module.children())),
+            taps=tuple(Tap(call.path, call.shape) for call in calls if _by_products(call)),
+            convolutional=any(isinstance(call.module, nn.modules.conv._ConvNd) for call in weighted),
+            has_modes=any(True for _ in net.buffers()) or any(_has_modes(module) for module in net.modules()),
+        )
+
+    @contextmanager
+    def gated(self, net: nn.Module, gates: Sequence[Tensor], on: GateOn) -> Iterator[None]:
+        """The network with its hidden units multiplied by gates: for each layer a factor per unit, or per sample too.
+
+        Before the activation, which is none of anybody's modules: what is zero there is zero after all of ours.
+        """
+        with ExitStack() as hooks:
+            for layer, gate in zip(self.hidden, gates, strict=True):
+                module = net.get_submodule(layer.end if on == "activation" else layer.path)
+                hooks.callback(module.register_forward_hook(_gate(gate, keeps_bias=on == "input")).remove)
+            yield
+
+    @contextmanager
+    def tapped(self, net: nn.Module) -> Iterator[list[Tensor]]:
+        """The features of what is sent through the network meanwhile, a row for each sample."""
+        found: list[Tensor] = []
+        if self.features:
+            module = net.get_submodule(self.features)
+            hook = module.register_forward_hook(lambda module, args, output: found.append(output.flatten(1)))
+        else:
+            module = net.get_submodule(self.output or "")
+            hook = module.register_forward_pre_hook(lambda module, args: found.append(args[0].flatten(1)))
+        try:
+            yield found
+        finally:
+            hook.remove()
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """How many units (or channels) each hidden layer has."""
+        return tuple(layer.units for layer in self.hidden)
+
+
+def _gate(gate: Tensor, *, keeps_bias: bool) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+    def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        factor = gate.view(*gate.shape, *[1] * (output.dim() - 2))  # the same for all pixels of a channel
+        bias: Tensor | None = getattr(module, "bias", None)
+        if not keeps_bias or bias is None:
+            return output * factor
+        bias = bias.view(-1, *[1] * (output.dim() - 2))
+        return (output - bias) * factor + bias
+
+    return hook
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    path: str
+    module: nn.Module
+    inputs: int  # numbers of one sample
+    shape: tuple[int, ...]  # of one sample's output
+
+    @property
+    def channels(self) -> int:
+        return self.shape[0]
+
+
+def _hidden(calls: list[_Call], call: _Call) -> HiddenLayer:
+    """What is called next may belong to the layer: its bias, or a normalisation of its channels."""
+    leaves = [each for each in calls if not list(each.module.children())]
+    after = leaves[leaves.index(call) + 1 :]
+    end = call
+    if after and isinstance(after[0].module, (Shift, *NORMALISATIONS)) and after[0].channels == call.channels:
+        end = after[0]
+    return HiddenLayer(call.path, end.path, call.channels)
+
+
+def _by_products(call: _Call) -> bool:
+    """Is a sample's gradient of this layer's weights a product?"""
+    module = call.module
+    if isinstance(module, nn.Conv2d):
+        return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
+    return type(module) is nn.Linear or isinstance(module, Shift)
+
+
+def _has_modes(module: nn.Module) -> bool:
+    from threefold.networks.dropout import Dropout
+
+    return isinstance(module, Dropout)
+
+
+@contextmanager
+def _recorded(net: nn.Module, name: str) -> Iterator[list[_Call]]:
+    """The calls of a network's modules; randomness that is not addressed is an error."""
+    calls: list[_Call] = []
+    inside: list[str] = [""]
+
+    def enter(path: str) -> Any:
+        return lambda module, args: inside.append(path)
+
+    def leave(path: str) -> Any:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            inside.pop()
+            if isinstance(output, Tensor) and args and isinstance(args[0], Tensor) and output.dim() > 1:
+                calls.append(_Call(path, module, args[0][0].numel(), tuple(output.shape[1:])))
+
+        return hook
+
+    with ExitStack() as hooks:
+        for path, module in net.named_modules():
+            if path:
+                hooks.callback(module.register_forward_pre_hook(enter(path)).remove)
+                hooks.callback(module.register_forward_hook(leave(path)).remove)
+        hooks.enter_context(_NothingRandom(name, inside))
+        yield calls
+
+
+class _NothingRandom(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """An operation that draws from PyTorch's generator would make a network depend on those beside it."""
+
+    def __init__(self, name: str, inside: list[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.name, self.inside = name, inside
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            where = self.inside[-1] or "its forward"
+            raise ThreefoldError(
+                f"network {self.name} draws random numbers in {where} ({func.overloadpacket.__name__}), which no seed"
+                " decides; use nn.Dropout modules, or none."
+            )
+        return func(*args, **(kwargs or {}))

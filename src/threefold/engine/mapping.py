@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils._pytree import tree_map
 
-STREAMS = 8  # networks that a GPU works on at the same time
+STREAMS = 16  # networks that a GPU works on at the same time
 
 Mapping = Callable[..., Any]
 """`mapping(function, axes, *args)`: the function of each replica's slice of the arguments, its results stacked. `axes`

@@ -249,6 +249,8 @@ class Learner:
     def _call(self, net: nn.Module, x: Tensor, params: Params | None) -> Tensor:
         """The network in training, or as it is at test time: what is none of the learner's own is not updated."""
         weights, buffers, training = params or self.params, self.buffers, self._training
+        if x.dim() == 4 and x.is_cuda and self.setting.structure.channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
         if not self.setting.structure.has_modes:
             return cast(Tensor, functional_call(net, weights, (x,)))
         if params is not None and buffers.keys() <= params.keys():

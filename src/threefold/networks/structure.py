@@ -45,6 +45,7 @@ class Structure:
     activations: int  # numbers that a sample becomes on its way through all layers
     taps: tuple[Tap, ...]  # layers whose gradients for each sample are products
     convolutional: bool
+    channels_last: bool  # are its convolutions quicker so on a GPU? Normalisations are slower
     has_modes: bool  # does it compute something else in training than in use?
 
     @classmethod
@@ -79,6 +80,7 @@ class Structure:
             activations=sum(prod(call.shape) for call in calls if not list(call.module.children())),
             taps=tuple(Tap(call.path, call.shape) for call in calls if _by_products(call)),
             convolutional=any(isinstance(call.module, nn.modules.conv._ConvNd) for call in weighted),
+            channels_last=not any(isinstance(module, NORMALISATIONS) for module in net.modules()),
             has_modes=any(True for _ in net.buffers()) or any(_has_modes(module) for module in net.modules()),
         )
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cohort_lab import measured
+from small_cells import measured
 
 import threefold
 from threefold import Dataset, Split

@@ -28,7 +28,7 @@ class Keeper(Part):
 
     name = "keeper"
 
-    def kept(self, stack, memory) -> dict[str, Tensor]:
+    def keep(self, stack, memory) -> dict[str, Tensor]:
         replicas = len(stack.seeds)
         kept = {str(dtype): torch.tensor([pair] * replicas, dtype=dtype) for dtype, pair in KEPT.items()}
         half = torch.full((replicas, 2), 0.1, dtype=torch.bfloat16)

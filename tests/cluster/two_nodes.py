@@ -11,7 +11,7 @@ import numpy as np
 
 from threefold import Dataset, Method, Part, Split
 from threefold.engine import Progress
-from threefold.experiments import Cell, Cohort, Result, Settings, Watcher
+from threefold.experiments import Cell, Cohort, Settings, Watcher
 from threefold.methods import parse
 from threefold.results import Store
 from threefold.scenarios import SCENARIOS
@@ -46,7 +46,7 @@ class Fragile(Part):
         if trouble == "death":
             file.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
-        if trouble.startswith("memory") and len(stack.seeds) > int(trouble.removeprefix("memory ")):
+        if trouble.startswith("memory") and len(set(stack.seeds)) > int(trouble.removeprefix("memory ")):
             raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
         return memory
 
@@ -142,16 +142,6 @@ def cell(stream: Split, method: str | Part, iters: int) -> Cell:
 
 def checkpoints(store: Path) -> list[Path]:
     return list(Path(f"{store}.checkpoints").glob("*.pt"))
-
-
-def measured(results: list[Result]) -> list[dict[str, Any]]:
-    """Everything but when, where and how fast."""
-    passing = ("created", "timings", "environment")
-    return [
-        {name: value for name, value in record.to_json().items() if name not in passing}
-        for result in results
-        for record in result.records
-    ]
 
 
 def stored(path: Path) -> list[dict[str, Any]]:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threefold.experiments.ask import Options, ask
 
 from threefold.experiments import run_cells
-from threefold.experiments.ask import Options, ask
 from threefold.experiments.cell import written
 from threefold.experiments.spec import load_experiment
 from threefold.results import Rows

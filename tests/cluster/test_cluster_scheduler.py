@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import two_nodes
 from small_cells import measured, train_cells
-from two_nodes import PATIENCE, SPEC, Fragile, Heard, Nodes, arrays, cell, checkpoints, split, stored
+from two_nodes import PATIENCE, SPEC, Fragile, Heard, Locked, Nodes, Scaled, arrays, cell, checkpoints, split, stored
 
 from threefold import Split, Store, ThreefoldError
 from threefold.cli import main
@@ -94,6 +95,29 @@ def test_three_failures_are_written_down_and_the_rest_goes_on(
     trouble.unlink()
     assert len(train_cells(cells, SEEDS, store, executor=cluster)) == 2
     assert not Path(f"{store}.checkpoints").exists()
+
+
+def test_a_worker_with_other_code_of_a_method_of_ones_own_is_refused(
+    cluster: Executor, small: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers import the module as it is on the disk."""
+    monkeypatch.setattr(two_nodes, "FACTOR", 2.0)
+    cells = [cell(small, Scaled(), iters=10)]
+    assert cells[0].spec()["method"]["code"], "known before it travels"
+    with pytest.raises(Failed, match=r"scaled ×1 failed \(the worker has other code of a method of your own\)"):
+        train_cells(cells, (1,), tmp_path / "a.db", executor=cluster)
+    assert stored(tmp_path / "a.db") == []
+    monkeypatch.undo()
+    (result,) = train_cells([cell(small, Scaled(), iters=10)], (1,), tmp_path / "a.db", executor=cluster)
+    assert [row["key"] for row in stored(tmp_path / "a.db")] == [record.key for record in result.records]
+
+
+def test_what_no_key_covers_is_trained_there_and_not_stored(cluster: Executor, small: Split, tmp_path: Path) -> None:
+    cells, heard = [cell(small, Locked(), iters=10)], Heard()
+    (result,) = train_cells(cells, (1,), tmp_path / "a.db", heard, executor=cluster)
+    assert measured(result)[0]["matrix"] == measured(*train_cells(cells, (1,)))[0]["matrix"]
+    assert "Locked depends on a lock" in heard.warnings[0]
+    assert (len(heard.warnings), stored(tmp_path / "a.db")) == (1, [])
 
 
 def test_out_of_memory_halves(cluster: Executor, small: Split, tmp_path: Path, trouble: Path) -> None:

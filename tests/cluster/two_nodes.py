@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -49,6 +50,29 @@ class Fragile(Part):
         if trouble.startswith("memory") and len(set(stack.seeds)) > int(trouble.removeprefix("memory ")):
             raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
         return memory
+
+
+FACTOR = 1.0
+LOCK = threading.Lock()
+
+
+class Scaled(Part):
+    """Depends on a number of this module, of which a worker may have another version."""
+
+    name = "scaled"
+
+    def penalty(self, learner: Any) -> Any:
+        return FACTOR * sum((p**2).sum() for p in learner.params.values())
+
+
+class Locked(Part):
+    """Depends on what no key can cover."""
+
+    name = "locked"
+
+    def consolidate(self, stack: Any, memory: Any, task: int) -> Any:
+        with LOCK:
+            return memory
 
 
 class Nodes:

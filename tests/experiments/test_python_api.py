@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_cells import small_split
 
 import threefold
 from threefold import Dataset, Offline, Part, Split, Store, ThreefoldError
@@ -36,17 +37,9 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def data() -> Dataset:
-    source = np.random.default_rng(0)
-    y = np.arange(240) % 4
-    x = (source.random((240, 4, 4)) / 2 + (np.arange(16).reshape(4, 4) % 4 == y[:, None, None]) / 2).astype(np.float32)
-    return Dataset.from_arrays(x[:160], y[:160], x[160:], y[160:], name="small")
-
-
 @pytest.fixture
-def split(data: Dataset) -> Split:
-    return Split(data, tasks=2)
+def split() -> Split:
+    return small_split()
 
 
 def test_a_result_has_accuracies_with_their_error_and_a_matrix(split: Split) -> None:

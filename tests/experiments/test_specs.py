@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from spec_lab import NONE, small_data, write
+from experiment_files import NONE, small_data, write
 
 from threefold.errors import ThreefoldError
 from threefold.experiments.spec import load_experiment

@@ -8,7 +8,7 @@ import threefold
 
 SOURCE = Path(threefold.__file__).parent
 ORDER = [
-    {"errors", "extras", "fingerprint", "memory", "randomness", "reading", "revision", "text", "version"},
+    {"errors", "extras", "fingerprint", "memory", "randomness", "reading", "revision", "text", "values", "version"},
     {"data"},
     {"streams"},
     {"scenarios"},

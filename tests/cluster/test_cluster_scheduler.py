@@ -162,7 +162,7 @@ def test_where_no_node_has_our_version_nothing_is_trained(
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, 1.5, 3.0])
 def test_a_share_that_cannot_be(nodes: Nodes, wrong: float) -> None:
-    with pytest.raises(ThreefoldError, match=rf"^per-cohort is {wrong:g}(; right would be|, but no node of)"):  # noqa: SIM117
+    with pytest.raises(ThreefoldError, match=rf"^per-cohort (must be .*, got {wrong:g}|is {wrong:g}, but no node of)"):  # noqa: SIM117
         with connected(nodes.address, "cpu", wrong):
             pass
 

@@ -45,7 +45,7 @@ def test_five_mistakes_are_named_at_once_each_with_its_place() -> None:
         "methods[0]: hyperparameter of ewc 'strenght' is not known; did you mean 'strength'?",
     ):
         assert f" {mistake}" in sentence, sentence
-        assert sentence.count(mistake.split(" is ")[0] + " is ") == 1, sentence
+        assert sentence.count(mistake) == 1, sentence
 
 
 def test_places_in_several_parts_are_told_apart() -> None:
@@ -125,10 +125,16 @@ def test_places_in_several_parts_are_told_apart() -> None:
         ("stream = 'split-mnist'\nseeds = -1\nmethods = [{ method = 'none' }]", "seeds is '-1'"),
         ("stream = 'split-mnist'\nmethods = [{ method = 'none', seeds = '7-3' }]", "methods[0].seeds is '7-3'"),
         ("[[parts]]\nstream = 'split-mnist'\nseeds = 0\nmethods = [{ method = 'none' }]", "parts[0].seeds is '0',"),
-        ("stream = 'split-mnist'\nmethods = 5", "methods is 5"),
+        (
+            "stream = 'split-mnist'\nmethods = 5",
+            'methods must be [[methods]] tables, one at least, each with its method = "NAME", got 5',
+        ),
         ("stream = 'split-mnist'\nmethods = [{ method = 'none' }]\n[training]\nlr = inf", "training.lr"),
-        ("stream = 'split-mnist'\nmethods = [{ method = 'none' }]\n[quick]\npoints = 1", "quick.points is 1"),
-        ("parts = 3", "parts is 3"),
+        (
+            "stream = 'split-mnist'\nmethods = [{ method = 'none' }]\n[quick]\npoints = 1",
+            "quick.points must be 2 or more, got 1",
+        ),
+        ("parts = 3", "parts must be [[parts]] tables"),
     ],
 )
 def test_a_mistake_is_named(text: str, named: str) -> None:

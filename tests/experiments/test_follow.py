@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from spec_lab import TOP, asked, small_data, write
+from experiment_files import TOP, requested, small_data, write
 from tiny_lab import Ended
 
 import threefold
-from threefold.cli.brief import shortened
-from threefold.experiments import Section
-from threefold.experiments import ask as ask_module
-from threefold.experiments.ask import sections
+from threefold.cli.summary import shortened
+from threefold.experiments import Section, sections
+from threefold.experiments import request as request_module
 from threefold.experiments.status import status_of
 from threefold.report import render
 from threefold.report.evidence import boards
@@ -61,7 +60,7 @@ def seeds(section: Section) -> dict[str, list[int]]:
 
 def follow(text: str, **options: object) -> Section:
     with Store("a.db") as store:
-        asked(text, **options).follow(store)
+        requested(text, **options).remember(store)
     return remembered()
 
 
@@ -154,7 +153,7 @@ def test_another_device_is_no_other_file(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_merging_unites_what_two_stores_were_asked_for() -> None:
     follow(TWO)
     with Store("b.db") as store:
-        asked(THREE, seeds="5").follow(store)
+        requested(THREE, seeds="5").remember(store)
     merge("a.db", ["b.db"])
     assert seeds(remembered())["ewc:strength=10.0"] == [1, 2, 3, 4, 5]
 
@@ -180,7 +179,7 @@ def test_a_users_experiment_is_measured_by_its_own_file(
     text = THREE + "[quick]\niters = 5\nhidden = 4\ntasks = 1\nseeds = 1\n"
     if data is None:
         own = threefold.Dataset.from_arrays(**dict(np.load("small.npz")), name="mnist")
-        monkeypatch.setattr(ask_module, "load", lambda *_, **__: own)
+        monkeypatch.setattr(request_module, "load", lambda *_, **__: own)
         text = text.replace('data = "small.npz"', 'data = "mnist"')
     section = follow(text, **options)
     assert list(section.shortened) == told

@@ -85,9 +85,12 @@ class Request:
     def remember(self, store: Store) -> None:
         """Tell the store what was asked for: reports and counts need no more than that.
 
-        An experiment follows its file: what was taken out is forgotten. Other requests are added to earlier ones.
+        An experiment follows its file: what was taken out is forgotten. Other requests are added to earlier ones. What
+        is never stored is nothing to report on.
         """
         plain = (self.whole or self)._plain()
+        if not plain["cells"]:
+            return
         unite = _following if self.from_file else together
         store.reconsider(self.name, lambda before: plain | unite(before, plain) if before else plain)
 

@@ -61,6 +61,11 @@ class Value(BaseModel):
 V = TypeVar("V", bound=Value)
 
 
+def listed(given: Any) -> Any:
+    """A list as the command line writes it: `16-32`."""
+    return given.split("-") if isinstance(given, str) else given
+
+
 def as_text(value: Any) -> str:
     """A hyperparameter's value as text: `16-32`, `true`, `0.1`."""
     if isinstance(value, list):

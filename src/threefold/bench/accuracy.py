@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from threefold.data import load
-from threefold.engine import Replicas, Training, train
+from threefold.engine import Adam, Replicas, Training, train
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step_runner import Captured, Eager, StepRunner, runner_for
 from threefold.methods import parse, resolve
@@ -64,7 +64,7 @@ def compare(
                 SCENARIOS[scenario],
                 [resolve(parse(name), stream.name, scenario)] * seeds,
                 range(1, seeds + 1),
-                [stream.defaults.lr] * seeds,
+                [Adam(lr=stream.defaults.lr)] * seeds,
             )
             for name, scenario in names
         ]

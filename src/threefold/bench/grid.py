@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from threefold.bench.steps import stand_in
-from threefold.engine import Replicas, Training, train
+from threefold.engine import Adam, Replicas, Training, train
 from threefold.methods import EWC, Method, resolve
 from threefold.networks import MLPNetwork
 from threefold.scenarios import SCENARIOS
@@ -55,7 +55,7 @@ def bench_grid(
             methods, seeds = cohorts[name]
             if device == "cuda":
                 torch.cuda.empty_cache()
-            (measured,) = train(stream, [Replicas(scenario, methods, seeds, [defaults.lr] * many)], training)
+            (measured,) = train(stream, [Replicas(scenario, methods, seeds, [Adam(lr=defaults.lr)] * many)], training)
             seconds = measured.seconds
             if turn >= 0:
                 taken[name].append(seconds | {"all": sum(seconds.values())})

@@ -5,6 +5,7 @@ All are measured in one process, in turns, on the same shapes, batches and data;
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 import torch
@@ -14,8 +15,10 @@ from torch.nn.functional import cross_entropy
 from threefold.bench.floor import Floor, Rates, floor_of, rates
 from threefold.bench.timing import medians
 from threefold.data import Dataset
+from threefold.engine import Adam, Training
 from threefold.engine.device_data import DeviceData
 from threefold.engine.sampling import Sampler
+from threefold.engine.schedule import CONSTANT
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step_runner import runner_for
 from threefold.methods import METHODS, Method, Setting, resolve
@@ -93,7 +96,9 @@ def _setting(stream: Stream, scenario: str) -> Setting:
 def _stack(stream: Stream, method: Method, scenario: str, replicas: int, device: torch.device) -> ReplicaStack:
     setting, seeds = _setting(stream, scenario), range(1, replicas + 1)
     data = DeviceData(stream, setting.outputs, seeds, setting.batch, device)
-    return ReplicaStack([method] * replicas, seeds, setting, data, [stream.defaults.lr] * replicas)
+    optimizer = Adam(lr=stream.defaults.lr)
+    stacked = partial(optimizer.stacked, each=[optimizer] * replicas, schedule=CONSTANT)
+    return ReplicaStack([method] * replicas, seeds, setting, data, stacked)
 
 
 def second_task(
@@ -108,7 +113,11 @@ def second_task(
 
 def _steps(stack: ReplicaStack, ahead: int) -> tuple[Callable[[], None], Sampler]:
     """Takes one step after another, as training does with so many steps ahead."""
-    runner, sampler, number = runner_for(stack), Sampler(stack, MANY), count()
+    runner, sampler, number = (
+        runner_for(stack),
+        Sampler(stack, Training(MANY, stack.setting.batch, stack.setting.network)),
+        count(),
+    )
 
     def step() -> None:
         place = next(number) % MANY

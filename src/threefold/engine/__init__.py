@@ -1,8 +1,26 @@
 """Trains cohorts: all replicas of an experiment as one stack, or a few."""
 
 from threefold.engine.checkpoint import Checkpoint
+from threefold.engine.optimizer import OPTIMIZERS, SGD, Adam, AdamW, Optimizer, find_optimizer
+from threefold.engine.schedule import SCHEDULES, Schedule, find_schedule
 from threefold.engine.sharing import Replicas
 from threefold.engine.train import Measured, Progress, train
 from threefold.engine.training import Training
 
-__all__ = ["Checkpoint", "Measured", "Progress", "Replicas", "Training", "train"]
+__all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Checkpoint",
+    "Measured",
+    "Optimizer",
+    "Progress",
+    "Replicas",
+    "Schedule",
+    "Training",
+    "find_optimizer",
+    "find_schedule",
+    "train",
+]

@@ -13,14 +13,14 @@ WIDTH = 1024  # numbers that a program moves
 
 @triton.jit
 def _correct(taken, lr, size, root, replicas, LOG1: tl.constexpr, LOG2: tl.constexpr, MANY: tl.constexpr):
-    number = tl.load(taken) + 1
-    step = number.to(tl.float64)  # in float32 the first steps' corrections would be off by 1e-4
     replica = tl.arange(0, MANY)
     real = replica < replicas
+    number = tl.load(taken + replica, mask=real, other=0) + 1
+    step = number.to(tl.float64)  # in float32 the first steps' corrections would be off by 1e-4
     rate = tl.load(lr + replica, mask=real)
     tl.store(size + replica, (rate / (1 - tl.exp(step * LOG1))).to(tl.float32), mask=real)
-    tl.store(root, tl.sqrt(1 - tl.exp(step * LOG2)).to(tl.float32))
-    tl.store(taken, number)
+    tl.store(root + replica, tl.sqrt(1 - tl.exp(step * LOG2)).to(tl.float32), mask=real)
+    tl.store(taken + replica, number, mask=real)
 
 
 @triton.jit
@@ -40,7 +40,7 @@ def _move(
         g += away * tl.load(precision + at, mask=real)
     m += (1 - BETA1) * (g - m)
     s = BETA2 * s + (1 - BETA2) * g * g
-    change = tl.load(size + replica) * m / (tl.sqrt(s) / tl.load(root) + EPSILON)
+    change = tl.load(size + replica) * m / (tl.sqrt(s) / tl.load(root + replica) + EPSILON)
     tl.store(mean + at, m, mask=real)
     tl.store(square + at, s, mask=real)
     tl.store(param + at, p - change, mask=real)
@@ -70,7 +70,7 @@ def _advance(
 
 
 def correct(taken, lr, size, root, betas):
-    """Count a step; Adam's bias corrections for it: its size for each replica, and the root's divisor."""
+    """Count a step; Adam's bias corrections for it, for each replica: its size, and the root's divisor."""
     logs = [math.log(beta) for beta in betas]
     many = triton.next_power_of_2(len(lr))
     _correct[(1,)](taken, lr, size, root, len(lr), *logs, many, num_warps=1)  # no warp reads after another wrote

@@ -1,15 +1,76 @@
-"""What follows a gradient, weight by weight: quadratic penalties pull, Adam steps, path integrals are added up."""
+"""Optimisers as values, and what they do to the stacked weights of all replicas."""
 
 import warnings
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from pydantic import BeforeValidator
 from torch import Tensor
 from torch.optim.adam import adam
 
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # section 4.2; ε is the optimiser's usual one
+from threefold.engine.schedule import CONSTANT, Schedule
+from threefold.errors import ThreefoldError
+from threefold.values import Value, build, hyper, listed, pairs_of
+
+EPSILON = 1e-8
+
+
+class Optimizer(Value):
+    """How weights follow their gradients. Numbers may differ between the replicas of a stack."""
+
+    lr: float | None = hyper("learning rate; the paper's for the stream if not given", gt=0)
+    reset: bool = hyper("begin with a fresh state at each task", False)
+
+    def stacked(self, params: Sequence[Tensor], each: Sequence["Optimizer"], schedule: Schedule) -> "Stacked":
+        """For stacked weights, of which replica i has `each[i]`."""
+        raise NotImplementedError
+
+
+Betas = Annotated[tuple[float, float], BeforeValidator(listed)]
+
+
+class Adam(Optimizer):
+    """Adam (Kingma & Ba 2015): the paper's."""
+
+    name = "adam"
+    betas: Betas = hyper("how much of the moving averages is kept at each step", (0.9, 0.999))
+    weight_decay: float = hyper("weight of the squared weights in the gradient", 0.0, ge=0)
+
+    def stacked(self, params: Sequence[Tensor], each: Sequence[Optimizer], schedule: Schedule) -> "Stacked":
+        return StackedAdam(params, each, schedule)
+
+
+class AdamW(Adam):
+    """Adam with weight decay apart from the gradient (Loshchilov & Hutter 2019)."""
+
+    name = "adamw"
+    weight_decay: float = hyper("share of the weights that is taken away at each step, times the learning rate", 0.01)
+
+
+class SGD(Optimizer):
+    """Gradient descent, with momentum if asked for."""
+
+    name = "sgd"
+    momentum: float = hyper("how much of the last step is kept", 0.0, ge=0, lt=1)
+    nesterov: bool = hyper("look ahead along the momentum", False)
+    weight_decay: float = hyper("weight of the squared weights in the gradient", 0.0, ge=0)
+
+    def stacked(self, params: Sequence[Tensor], each: Sequence[Optimizer], schedule: Schedule) -> "Stacked":
+        return StackedSGD(params, each, schedule)
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {kind.name: kind for kind in (Adam, AdamW, SGD)}
+
+
+def find_optimizer(given: Optimizer | str) -> Optimizer:
+    """The optimiser that `sgd:lr=0.1,momentum=0.9` stands for."""
+    if isinstance(given, Optimizer):
+        return given
+    if not isinstance(given, str):
+        raise ThreefoldError(f"optimizer must be a name such as 'sgd:lr=0.1' or an Optimizer, got {given!r}.")
+    return build(OPTIMIZERS, "optimizer", *pairs_of(given, "optimizer"))
 
 
 class Pull(NamedTuple):
@@ -39,34 +100,119 @@ def pulled(param: Tensor, grad: Tensor, pulls: Sequence[Pull]) -> Tensor:
     return grad
 
 
-class Adam:
-    """Adam on stacked parameters as they are: it is elementwise. One state for the whole sequence of tasks."""
+class Stacked:
+    """An optimiser's state for stacked weights; it is elementwise, so all replicas go at once."""
 
-    def __init__(self, params: Sequence[Tensor], lr: Sequence[float]) -> None:
-        device, replicas = params[0].device, len(lr)
-        self.params = list(params)
-        self.means = [torch.zeros_like(p) for p in params]
-        self.squares = [torch.zeros_like(p) for p in params]
-        self.taken = torch.zeros((), device=device)
-        self.lr = list(lr)
-        self._lr = torch.tensor(self.lr, device=device)
-        self._size, self._root = torch.empty(replicas, device=device), torch.empty((), device=device)
-        self.at_once = device.type == "cuda"  # by our own kernel
+    def __init__(self, params: Sequence[Tensor], each: Sequence[Optimizer], schedule: Schedule = CONSTANT) -> None:
+        self.params, self.schedule = list(params), schedule
+        self.device = params[0].device
+        self.lr = [float(one.lr) for one in each]  # type: ignore[arg-type]
+        self._lr = torch.tensor(self.lr, device=self.device)
+        self.decay = self._numbers([one.weight_decay for one in each])  # type: ignore[attr-defined]
+        self.resets = each[0].reset
+        self.progress = torch.zeros(len(each), device=self.device)  # through the task, from 0 to 1
+
+    def _numbers(self, values: Sequence[float]) -> Tensor | None:
+        """A number for each replica; None where all are 0."""
+        return torch.tensor(values, device=self.device) if any(values) else None
+
+    def begin_task(self, task: int) -> None:
+        if task and self.resets:
+            for tensors in self.state().values():
+                for tensor in tensors:
+                    tensor.zero_()
+
+    def rates(self) -> Tensor:
+        """The learning rate of each replica at this step."""
+        factor = self.schedule.factor(self.progress)
+        return self._lr if factor is None else self._lr * factor
 
     def step(
         self, grads: Sequence[Tensor], terms: Sequence[WeightTerms] | None = None, *, whole: bool = False
     ) -> Sequence[Tensor]:
-        """Take a step; `whole`: and return the gradients with all pulls, which the kernel would not write down."""
+        """Take a step; `whole`: and return the gradients with all pulls."""
         terms = terms or [WeightTerms()] * len(grads)
+        each = list(zip(self.params, grads, terms, strict=True))
+        grads = [pulled(param, grad, also.pulls).contiguous() for param, grad, also in each]  # kernels ask no strides
+        before = [param.clone() if also.paths else None for param, _, also in each]
+        self.move(grads)
+        for param, grad, old, also in zip(self.params, grads, before, terms, strict=True):
+            if old is not None:
+                old.sub_(param)
+                for path in also.paths:
+                    path.addcmul_(old, grad)
+        return grads
+
+    def move(self, grads: Sequence[Tensor]) -> None:
+        """The weights follow these gradients."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, list[Tensor]]:
+        raise NotImplementedError
+
+    def restore(self, state: dict[str, list[Tensor]]) -> None:
+        for name, tensors in self.state().items():
+            for mine, saved in zip(tensors, state[name], strict=True):
+                mine.copy_(saved)
+
+
+def _shaped(numbers: Tensor, like: Tensor) -> Tensor:
+    """A number for each replica, to multiply a stacked tensor."""
+    return numbers.view(-1, *[1] * (like.dim() - 1))
+
+
+class StackedSGD(Stacked):
+    """Gradient descent; with momentum v ← μv + g, and the step is along v, or along g + μv (Nesterov)."""
+
+    def __init__(self, params: Sequence[Tensor], each: Sequence[Any], schedule: Schedule = CONSTANT) -> None:
+        super().__init__(params, each, schedule)
+        self.momentum, self.nesterov = self._numbers([one.momentum for one in each]), each[0].nesterov
+        self.velocities = [] if self.momentum is None else [torch.zeros_like(p) for p in params]
+
+    def move(self, grads: Sequence[Tensor]) -> None:
+        rates = self.rates()
+        for place, (param, grad) in enumerate(zip(self.params, grads, strict=True)):
+            if self.decay is not None:
+                grad = torch.addcmul(grad, param, _shaped(self.decay, param))
+            if self.momentum is not None:
+                momentum, velocity = _shaped(self.momentum, param), self.velocities[place]
+                velocity.mul_(momentum).add_(grad)
+                grad = torch.addcmul(grad, velocity, momentum) if self.nesterov else velocity
+            param.addcmul_(grad, _shaped(rates, param), value=-1)
+
+    def state(self) -> dict[str, list[Tensor]]:
+        return {"velocities": self.velocities}
+
+
+class StackedAdam(Stacked):
+    """Adam and AdamW: on a GPU by a kernel of our own, on a CPU by PyTorch's fused one."""
+
+    def __init__(self, params: Sequence[Tensor], each: Sequence[Any], schedule: Schedule = CONSTANT) -> None:
+        super().__init__(params, each, schedule)
+        replicas, device = len(each), self.device
+        self.betas, self.decoupled = each[0].betas, isinstance(each[0], AdamW)
+        self.means = [torch.zeros_like(p) for p in params]
+        self.squares = [torch.zeros_like(p) for p in params]
+        self.taken = torch.zeros(replicas, device=device)  # steps
+        self._size, self._root = torch.empty(replicas, device=device), torch.empty(replicas, device=device)
+        self.at_once = device.type == "cuda" and (self.decay is None or self.decoupled)
+
+    def step(
+        self, grads: Sequence[Tensor], terms: Sequence[WeightTerms] | None = None, *, whole: bool = False
+    ) -> Sequence[Tensor]:
+        terms = terms or [WeightTerms()] * len(grads)
+        if self.decay is not None and self.decoupled:
+            for param in self.params:
+                param.mul_(_shaped(1 - self.rates() * self.decay, param))
         if self.at_once and not whole and all(also.fits_kernel for also in terms) and self._all_at_once(grads, terms):
             return []
-        return self._in_turn(grads, terms)
+        return super().step(grads, terms)
 
     def _all_at_once(self, grads: Sequence[Tensor], terms: Sequence[WeightTerms]) -> bool:
         """Every tensor is read and written once: what bounds this on a GPU is memory. False: there is no Triton."""
         try:
             kernel = _kernel()
-            kernel.correct(self.taken, self._lr, self._size, self._root, BETAS)
+            kernel.correct(self.taken, self.rates(), self._size, self._root, self.betas)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # whatever a compiler that is missing or broken raises
@@ -79,18 +225,23 @@ class Adam:
             (param, grad, mean, square, next(iter(also.pulls), None), next(iter(also.paths), None))
             for param, grad, mean, square, also in each
         ]
-        kernel.advance(moved, self._size, self._root, BETAS, EPSILON)
+        kernel.advance(moved, self._size, self._root, self.betas, EPSILON)
         return True
 
-    def _in_turn(self, grads: Sequence[Tensor], terms: Sequence[WeightTerms]) -> Sequence[Tensor]:
-        """PyTorch's fused Adam; neighbouring replicas with the same learning rate are updated together."""
-        each = list(zip(self.params, grads, terms, strict=True))
-        grads = [
-            pulled(param, grad, also.pulls).contiguous() for param, grad, also in each
-        ]  # Adam's kernel asks no strides
-        before = [param.clone() if also.paths else None for param, _, also in each]
+    def move(self, grads: Sequence[Tensor]) -> None:
+        if self.decay is not None and not self.decoupled:
+            pairs = zip(grads, self.params, strict=True)
+            grads = [torch.addcmul(grad, param, _shaped(self.decay, param)) for grad, param in pairs]
+        if self.device.type == "cpu":
+            self._fused(grads)
+        else:
+            self._in_turn(grads)
+
+    def _fused(self, grads: Sequence[Tensor]) -> None:
+        """PyTorch's fused Adam; neighbouring replicas with the same learning rate and age are updated together."""
         start = 0
-        for rate, same in groupby(self.lr):
+        rates = self.lr if self.schedule is CONSTANT else self.rates().tolist()
+        for (rate, taken), same in groupby(zip(rates, self.taken.tolist(), strict=True)):
             rows = slice(start, start + len(list(same)))
             adam(
                 [p[rows] for p in self.params],
@@ -98,11 +249,11 @@ class Adam:
                 [m[rows] for m in self.means],
                 [s[rows] for s in self.squares],
                 [],
-                [self.taken.clone() for _ in grads],
+                [torch.tensor(taken) for _ in grads],
                 fused=True,
                 amsgrad=False,
-                beta1=BETAS[0],
-                beta2=BETAS[1],
+                beta1=self.betas[0],
+                beta2=self.betas[1],
                 lr=rate,
                 weight_decay=0.0,
                 eps=EPSILON,
@@ -110,20 +261,21 @@ class Adam:
             )
             start = rows.stop
         self.taken += 1
-        for param, grad, old, also in zip(self.params, grads, before, terms, strict=True):
-            if old is not None:
-                old.sub_(param)
-                for path in also.paths:
-                    path.addcmul_(old, grad)
-        return grads
+
+    def _in_turn(self, grads: Sequence[Tensor]) -> None:
+        """The same by plain operations, whose rates are on the device: a captured step asks the host nothing."""
+        self.taken += 1
+        taken, (one, two) = self.taken.double(), self.betas
+        size = (self.rates() / (1 - one**taken)).float()
+        root = (1 - two**taken).sqrt().float()
+        for param, grad, mean, square in zip(self.params, grads, self.means, self.squares, strict=True):
+            mean.lerp_(grad, 1 - one)
+            square.mul_(two).addcmul_(grad, grad, value=1 - two)
+            below = (square.sqrt() / _shaped(root, square)).add_(EPSILON)
+            param.addcmul_(mean / below, _shaped(size, mean), value=-1)
 
     def state(self) -> dict[str, list[Tensor]]:
         return {"means": self.means, "squares": self.squares, "taken": [self.taken]}
-
-    def restore(self, state: dict[str, list[Tensor]]) -> None:
-        for name, tensors in self.state().items():
-            for mine, saved in zip(tensors, state[name], strict=True):
-                mine.copy_(saved)
 
 
 def _kernel() -> Any:

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 from threefold.engine.stack import ReplicaStack, in_place
 from threefold.engine.threads import in_threads
+from threefold.engine.training import Training
 from threefold.errors import ThreefoldError
 from threefold.methods.learner import Batch, Draws, Noise, Samples, Uniform
 from threefold.randomness import generator
@@ -80,10 +81,13 @@ class Batches:
 class Sampler:
     """What one task's steps work on, for all replicas, by step."""
 
-    def __init__(self, stack: ReplicaStack, steps: int, prefetch: "Prefetch | None" = None) -> None:
-        self.stack, self.task, self.steps = stack, stack.task, steps
-        self.at_once = min(steps, STEPS_AT_ONCE)
+    def __init__(self, stack: ReplicaStack, training: Training, prefetch: "Prefetch | None" = None) -> None:
+        self.stack, self.task = stack, stack.task
         pools = [_pool(stack, replica) for replica in range(len(stack.seeds))]
+        self.each_steps = _steps(stack, training, self.task, pools)  # that a replica takes
+        self.steps = max(self.each_steps)
+        self.at_once = min(self.steps, STEPS_AT_ONCE)
+        stack.steps.copy_(torch.tensor(self.each_steps))
         ready = prefetch.take(stack) if prefetch else None
         if any(pools) or ready is None:
             ready = _Order(stack, self.task, self.at_once, pools)
@@ -189,11 +193,11 @@ class Prefetch:
         self._thread = ThreadPoolExecutor(1)
         self._ready: dict[tuple[ReplicaStack, int], Future[_Order]] = {}
 
-    def begin(self, stacks: Sequence[ReplicaStack], task: int, steps: int) -> None:
+    def begin(self, stacks: Sequence[ReplicaStack], task: int, training: Training) -> None:
         """Have the tasks' own data drawn; should a part add others when the time comes, it was for nothing."""
         for stack in stacks:
             if _idle_cores(stack) and not _pool(stack, 0):
-                steps_at_once = min(steps, STEPS_AT_ONCE)
+                steps_at_once = min(own_steps(stack, training, task), STEPS_AT_ONCE)
                 nothing = [None] * len(stack.seeds)
                 self._ready[stack, task] = self._thread.submit(_Order, stack, task, steps_at_once, nothing)
 
@@ -206,6 +210,19 @@ class Prefetch:
 
     def __exit__(self, *error: object) -> None:
         self._thread.shutdown(cancel_futures=True)
+
+
+def own_steps(stack: ReplicaStack, training: Training, task: int) -> int:
+    """The most steps that a replica takes on a task's own data."""
+    return max(_steps(stack, training, task, [None] * len(stack.seeds)))
+
+
+def _steps(stack: ReplicaStack, training: Training, task: int, pools: "Sequence[Pool | None]") -> list[int]:
+    if training.iters:
+        return [training.iters] * len(stack.seeds)
+    own = [tasks[task].train for tasks in stack.data.sequences]
+    each = zip(pools, own, strict=True)
+    return [training.steps(sum(len(index) for _, index in pool) if pool else len(mine)) for pool, mine in each]
 
 
 def _idle_cores(stack: ReplicaStack) -> bool:

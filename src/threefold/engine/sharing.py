@@ -7,12 +7,14 @@ change its training: networks that differ in that alone are trained once and eva
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from threefold.engine.device_data import DeviceData
+from threefold.engine.optimizer import Optimizer
 from threefold.engine.stack import ReplicaStack, code
 from threefold.engine.training import Training
 from threefold.fingerprint import is_ours
@@ -52,12 +54,14 @@ def _is_ours(method: Method) -> bool:
 
 @dataclass(frozen=True)
 class Replicas:
-    """Runs that are one stack: replica i has `methods[i]`, `seeds[i]`, `lr[i]`; methods differ in numbers at most."""
+    """Runs that are one stack: replica i has `methods[i]`, `seeds[i]`, `optimizers[i]`. Methods and
+    optimisers differ in numbers at most.
+    """
 
     scenario: Scenario
     methods: Sequence[Method]
     seeds: Sequence[int]
-    lr: Sequence[float]
+    optimizers: Sequence[Optimizer]
 
     def networks(self) -> "list[Network]":
         return self._each(self.methods)
@@ -69,15 +73,15 @@ class Replicas:
         return self._each(methods if same else self.methods)
 
     def _each(self, methods: Sequence[Method]) -> "list[Network]":
-        each = zip(methods, self.seeds, self.lr, strict=True)
-        return [Network(method, self.scenario, seed, lr) for method, seed, lr in each]
+        each = zip(methods, self.seeds, self.optimizers, strict=True)
+        return [Network(method, self.scenario, seed, optimizer) for method, seed, optimizer in each]
 
     def shares(self) -> Hashable:
         """Equal for stacks that have something to share, if they are trained in the same way on the same data."""
         networks = list(dict.fromkeys(self.trained()))
         if all(generator_of(network.method) for network in networks):
-            return GENERATIVE, tuple((network.seed, network.lr) for network in networks)
-        return self.trained_by(), frozenset((network.seed, network.lr) for network in networks)
+            return GENERATIVE, tuple((network.seed, network.optimizer) for network in networks)
+        return self.trained_by(), frozenset((network.seed, network.optimizer) for network in networks)
 
     def trained_by(self) -> Hashable:
         """Equal for those that one stack can train."""
@@ -92,7 +96,7 @@ class Network:
     method: Method = field(compare=False)
     scenario: Scenario
     seed: int
-    lr: float
+    optimizer: Optimizer
     parts: tuple[Hashable, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -173,10 +177,14 @@ class Stacks:
         networks = self._rows(networks)
         stream, training, first = self.stream, self.training, networks[0]
         outputs = Outputs(first.scenario, stream.tasks, stream.classes_per_task)
-        methods, seeds, lr = [n.method for n in networks], [n.seed for n in networks], [n.lr for n in networks]
+        methods, seeds = [n.method for n in networks], [n.seed for n in networks]
         data = DeviceData(stream, outputs, seeds, training.batch, self.device)
         setting = Setting(outputs, data.shape, training.batch, training.network, stream.data.in_unit_interval)
-        return ReplicaStack(methods, seeds, setting, data, None if lent is None else lr, lent)
+        optimizer = None
+        if lent is not None:
+            each = [n.optimizer for n in networks]
+            optimizer = partial(first.optimizer.stacked, each=each, schedule=training.schedule)
+        return ReplicaStack(methods, seeds, setting, data, optimizer, lent)
 
     def begin_task(self, task: int) -> None:
         for stack in self.trained:
@@ -207,4 +215,4 @@ def _generative(networks: Sequence[Network]) -> str | None:
 
 def _draws(networks: Sequence[Network]) -> Hashable:
     """What a generator's training depends on, replica by replica."""
-    return tuple((network.seed, network.lr) for network in networks)
+    return tuple((network.seed, network.optimizer) for network in networks)

@@ -14,7 +14,7 @@ from threefold.engine.device_data import DeviceData
 from threefold.engine.malloc import keep_freed_memory
 from threefold.engine.mapping import Mapping as ReplicaMapping
 from threefold.engine.mapping import OneByOne, mapped
-from threefold.engine.optimizer import Adam
+from threefold.engine.optimizer import Stacked
 from threefold.engine.threads import in_threads
 from threefold.methods import Method, Part
 from threefold.methods.learner import Batch, Learner, Memory, Now, Params, Setting, copied
@@ -73,10 +73,11 @@ class ReplicaStack:
         seeds: Sequence[int],
         setting: Setting,
         data: DeviceData,
-        lr: Sequence[float] | None,
+        optimizer: Callable[[Sequence[Tensor]], Stacked] | None,
         lent: Mapping[str, Params] | None = None,
     ) -> None:
-        """`lr`: None for networks that are evaluated and never trained; `lent`: networks that another stack trains."""
+        """`optimizer`: of stacked weights; None for networks that are evaluated and never trained. `lent`: networks
+        that another stack trains."""
         if data.device.type == "cpu":
             keep_freed_memory()
         if any(code(method) != code(methods[0]) for method in methods):
@@ -95,8 +96,9 @@ class ReplicaStack:
         self.params = self.own | dict(lent)
         self.memory = self._first_memory(initial)
         self.keys = torch.zeros(len(seeds), dtype=torch.long, device=self.device)  # of the randomness inside networks
-        self.optimizer = Adam(tree_leaves(self.own), lr) if lr is not None else None
+        self.optimizer = optimizer(tree_leaves(self.own)) if optimizer else None
         self.loss = torch.zeros(len(seeds), device=self.device)
+        self.steps = torch.ones(len(seeds), device=self.device)  # that each replica takes on the current task
         self.now = Now(*[torch.empty(0)] * len(Now._fields))
         self.begin_task(0)
 
@@ -182,6 +184,8 @@ class ReplicaStack:
     def begin_task(self, task: int) -> None:
         """Training stands at this task now."""
         self.task = task
+        if self.optimizer:
+            self.optimizer.begin_task(task)
         outputs = self.setting.outputs
         now = Now.at(task, outputs.table(task + 1), outputs.table(task))
         self.now = in_place(self.now, self._to_device(now))
@@ -284,6 +288,15 @@ class ReplicaStack:
         assert self.optimizer is not None
         optimizer = self.optimizer.state()
         return {"params": self.own, "buffers": self.buffers, "memory": self.memory, "optimizer": optimizer}
+
+    def rows(self, which: Tensor) -> Any:
+        """A copy of all that these replicas are."""
+        return tree_map(lambda leaf: leaf[which], [self.state(), self.loss])
+
+    def put_rows(self, which: Tensor, rows: Any) -> None:
+        """These replicas become what `rows` has copied."""
+        for mine, saved in zip(tree_leaves([self.state(), self.loss]), tree_leaves(rows), strict=True):
+            mine[which] = saved
 
     def restore(self, state: dict[str, Any]) -> None:
         for name, tree in (("params", self.own), ("buffers", self.buffers)):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.func import grad_and_value
 from torch.utils._pytree import tree_leaves
@@ -12,6 +13,7 @@ from threefold.engine import hook_checks
 from threefold.engine.compile import CompiledFunction
 from threefold.engine.device_data import Tables
 from threefold.engine.optimizer import Pull, WeightTerms
+from threefold.engine.schedule import CONSTANT
 from threefold.engine.stack import Numbers, ReplicaStack
 from threefold.methods import Part
 from threefold.methods.learner import (
@@ -83,6 +85,8 @@ class TrainingStep:
         grads, stack.loss, buffers = gradients
         for name, value in buffers.items():
             stack.buffers[name].copy_(value)
+        if stack.optimizer.schedule is not CONSTANT:
+            torch.div(stack.now.step, stack.steps, out=stack.optimizer.progress)
         classifier = stack.own["classifier"]
         before = copied(classifier) if plan.writes else {}
         whole = stack.optimizer.step(tree_leaves(grads), self._terms(plan, given), whole=bool(plan.writes))

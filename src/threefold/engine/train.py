@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 from threefold.engine.checkpoint import Checkpoint
 from threefold.engine.evaluate import accuracies
-from threefold.engine.sampling import Prefetch, Sampler
+from threefold.engine.sampling import Prefetch, Sampler, own_steps
 from threefold.engine.saved_state import fits
 from threefold.engine.saver import Saver
 from threefold.engine.sharing import Evaluated, Replicas, Stacks
@@ -76,7 +76,7 @@ def train(
 
     From the checkpoint's last finished task on, if there is one. `runner`: how a stack's steps are taken.
     """
-    device, iters, tasks = torch.device(training.device), training.iters, stream.tasks
+    device, tasks = torch.device(training.device), stream.tasks
     sizes = [len(each.seeds) for each in asked]
     with torch.no_grad(), precise(training.precision), Saver(checkpoint, device) as saver, Prefetch() as prefetch:
         stacks = Stacks(stream, asked, training)
@@ -84,26 +84,62 @@ def train(
         runners = [runner(stack, len(stacks.trained) > 1) for stack in stacks.trained]
         for each in runners:
             each.wait_for_device = saver.wait_for_device
+        planned = [max(own_steps(stack, training, task) for stack in stacks.trained) for task in range(tasks)]
         for task in range(state.finished, tasks):
             stacks.begin_task(task)
             with _timed(state.seconds, "train"):
+                lengths = []
                 for stack, each in zip(stacks.trained, runners, strict=True):
-                    each.begin_task(Sampler(stack, iters, prefetch), (tasks - task) * iters)
+                    sampler = Sampler(stack, training, prefetch)
+                    lengths.append(Lengths(stack, sampler.each_steps))
+                    each.begin_task(sampler, sum(planned[task:]))
                 if task + 1 < tasks:
-                    prefetch.begin(stacks.trained, task + 1, iters)
-                accuracy = state.accuracy()
-                for step in range(iters):
-                    for each in runners:
-                        each.take(step)
-                    if (step + 1) % REPORT_EVERY == 0 or step + 1 == iters:
-                        report(Progress(task * iters + step + 1, tasks * iters, task, tasks, accuracy))
+                    prefetch.begin(stacks.trained, task + 1, training)
+                accuracy, steps = state.accuracy(), max(each.longest for each in lengths)
+                for step in range(steps):
+                    for each, length in zip(runners, lengths, strict=True):
+                        if step < length.longest:
+                            each.take(step)
+                            length.taken(step + 1)
+                    if (step + 1) % REPORT_EVERY == 0 or step + 1 == steps:
+                        done = sum(planned[:task]) + planned[task] * (step + 1) // steps
+                        report(Progress(done, sum(planned), task, tasks, accuracy))
                 _wait(device)
+                for length in lengths:
+                    length.restore()
             state.finish_task()
             if state.finished < tasks:
                 saver.save(state.saved())
     for measured in state.measured:
         measured.seconds = state.seconds
     return [measured.first(size) for measured, size in zip(state.measured, sizes, strict=True)]
+
+
+class Lengths:
+    """How many steps each replica of a stack takes on a task: its own number, however many the others take.
+
+    A stack steps as one. So the state of a replica that has come to its end is put aside, and put back at the end of
+    the task: what it did in between is as if it had never been.
+    """
+
+    def __init__(self, stack: ReplicaStack, steps: Sequence[int]) -> None:
+        self.stack, self.longest = stack, max(steps)
+        self._ends: dict[int, list[int]] = {}
+        for replica, own in enumerate(steps):
+            if own < self.longest:
+                self._ends.setdefault(own, []).append(replica)
+        self._aside: list[tuple[Tensor, Any]] = []
+
+    def taken(self, steps: int) -> None:
+        """So many steps have been taken."""
+        if steps in self._ends:
+            _wait(self.stack.device)  # steps may be taken on a stream of their own
+            rows = torch.tensor(self._ends[steps], device=self.stack.device)
+            self._aside.append((rows, self.stack.rows(rows)))
+
+    def restore(self) -> None:
+        for rows, state in self._aside:
+            self.stack.put_rows(rows, state)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from threefold.engine.schedule import CONSTANT, Schedule
 from threefold.networks import AnyNetwork
 
 
@@ -9,8 +10,14 @@ from threefold.networks import AnyNetwork
 class Training:
     """The same for all networks of a cohort."""
 
-    iters: int
+    iters: int | None  # steps of each task; None: as many as `epochs` take
     batch: int
     network: AnyNetwork
     precision: str = "fp32"
     device: str = "cpu"
+    epochs: int | None = None  # passes through each task's data
+    schedule: Schedule = CONSTANT
+
+    def steps(self, samples: int) -> int:
+        """How many steps are taken on so many samples."""
+        return self.iters or (self.epochs or 1) * (samples // self.batch)

@@ -101,7 +101,7 @@ def _largest(sizes: Sizes, name: str, free: int) -> int:
 
 def check_numbers(method: Method, training: Training, tasks: int) -> None:
     """Whole numbers must be such that a tensor can hold them, and what is multiplied with them."""
-    given = {"iters": training.iters, "batch": training.batch, "tasks": tasks}
+    given = {"iters": training.iters or 0, "epochs": training.epochs or 0, "batch": training.batch, "tasks": tasks}
     for part in method.parts:
         for name, value in part.model_dump().items():
             if isinstance(value, int):

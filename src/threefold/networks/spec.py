@@ -1,7 +1,11 @@
 """Networks as values: a name and hyperparameters, or a function of the user's."""
 
+import sys
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Protocol
 
 from pydantic import BeforeValidator, PositiveInt
@@ -12,7 +16,7 @@ from threefold.networks.cnn import CNN, Norm
 from threefold.networks.layers import Activation
 from threefold.networks.mlp import MLP
 from threefold.networks.resnet import ResNet18
-from threefold.values import Value, as_text, build, hyper, pairs_of
+from threefold.values import Value, as_text, build, hyper, listed, pairs_of
 
 
 class Shapes(Protocol):
@@ -52,11 +56,6 @@ class MLPNetwork(Network):
         return MLP(inputs, self.width, setting.units, self.depth, self.activation)
 
 
-def _listed(given: Any) -> Any:
-    """`16-32` on the command line is a list."""
-    return given.split("-") if isinstance(given, str) else given
-
-
 class _OfImages(Network):
     def refuse(self, shape: tuple[int, ...]) -> str | None:
         if len(shape) == 3:
@@ -68,7 +67,7 @@ class CNNNetwork(_OfImages):
     """Convolutions of 3 × 3, each but the first halving the image, and a linear output layer."""
 
     name = "cnn"
-    channels: Annotated[tuple[PositiveInt, ...], BeforeValidator(_listed)] = hyper(
+    channels: Annotated[tuple[PositiveInt, ...], BeforeValidator(listed)] = hyper(
         "channels of each convolution", (16, 32, 64, 128, 256), min_length=1
     )
     norm: Norm = hyper("normalisation after each convolution", "none")
@@ -140,23 +139,34 @@ def find_network(given: Any) -> AnyNetwork:
 
 def imported(module: str, name: str, what: str) -> Any:
     """What a file such as `my_nets.py`, or an importable module, has under that name."""
-    import importlib
-    import sys
-
-    path = Path(module)
-    folder = str(path.resolve().parent) if path.suffix == ".py" else str(Path.cwd())
-    if path.suffix == ".py" and not path.is_file():
-        raise ThreefoldError(f"{what} '{module}:{name}' names a file that is not there; use FILE.py:NAME.")
-    sys.path.insert(0, folder)
     try:
-        found = importlib.import_module(path.stem if path.suffix == ".py" else module)
-    except ImportError as error:
-        raise ThreefoldError(f"{what} '{module}:{name}' cannot be imported: {error}.") from error
-    finally:
-        sys.path.remove(folder)
+        found = _from_file(Path(module)) if module.endswith(".py") else import_module(module)
+    except FileNotFoundError as error:
+        raise ThreefoldError(f"{what} '{module}:{name}' names a file that is not there; use FILE.py:NAME.") from error
+    except Exception as error:  # a user's file may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise ThreefoldError(f"{what} '{module}:{name}' cannot be imported ({reason}).") from error
     if not callable(own := getattr(found, name, None)):
         raise ThreefoldError(f"{what} '{module}:{name}' must name a class or function, and {module} has none of it.")
     return own
+
+
+def _from_file(path: Path) -> ModuleType:
+    """A file as a module of its name; the same file is imported once."""
+    known = sys.modules.get(path.stem)
+    if known and Path(getattr(known, "__file__", None) or "").resolve() == path.resolve():
+        return known
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
+    return module
 
 
 def _written(shape: tuple[int, ...]) -> str:

@@ -1,0 +1,59 @@
+"""How the learning rate changes through a task."""
+
+import math
+from typing import Annotated, Any
+
+import torch
+from pydantic import BeforeValidator
+from torch import Tensor
+
+from threefold.errors import ThreefoldError
+from threefold.values import Value, build, hyper, listed, pairs_of
+
+
+class Schedule(Value):
+    """A factor of the learning rate, by how much of the task is done."""
+
+    def factor(self, progress: Tensor) -> Tensor | None:
+        """For each replica's progress, from 0 at the first step towards 1; None: 1 throughout."""
+        return None
+
+
+class Constant(Schedule):
+    """The same learning rate throughout: the paper's."""
+
+    name = "constant"
+
+
+class Cosine(Schedule):
+    """From the learning rate down to 0 along half a cosine, at each task anew."""
+
+    name = "cosine"
+
+    def factor(self, progress: Tensor) -> Tensor:
+        return (1 + torch.cos(math.pi * progress)) / 2
+
+
+class Steps(Schedule):
+    """The learning rate is multiplied by a factor when given shares of a task are done."""
+
+    name = "step"
+    at: Annotated[tuple[float, ...], BeforeValidator(listed)] = hyper("shares of the task", (0.5, 0.75))
+    by: float = hyper("what the rate is multiplied with there", 0.1, gt=0, le=1)
+
+    def factor(self, progress: Tensor) -> Tensor:
+        passed = progress.unsqueeze(-1) >= torch.tensor(self.at, device=progress.device)
+        return torch.as_tensor(self.by, device=progress.device) ** passed.sum(-1)
+
+
+CONSTANT = Constant()
+SCHEDULES: dict[str, type[Schedule]] = {kind.name: kind for kind in (Constant, Cosine, Steps)}
+
+
+def find_schedule(given: Any) -> Schedule:
+    """The schedule that `cosine` or `step:at=0.5-0.75,by=0.1` stands for."""
+    if isinstance(given, Schedule):
+        return given
+    if not isinstance(given, str):
+        raise ThreefoldError(f"schedule must be a name such as 'cosine', got {given!r}.")
+    return build(SCHEDULES, "schedule", *pairs_of(given, "schedule"))

@@ -14,8 +14,8 @@ from matplotlib.text import Text
 from threefold.errors import ThreefoldError
 from threefold.experiments import Section
 from threefold.report import save_figures, svg
-from threefold.report.cell_figures import draw_curves, draw_matrices
 from threefold.report.charts import charts
+from threefold.report.drawing import draw_curves, draw_matrices
 from threefold.report.evidence import Board, boards
 from threefold.report.panels import By, Line, Mark, Panel, reach
 from threefold.report.svg import nice, spread
@@ -210,7 +210,7 @@ def test_a_mean_over_the_seeds_that_survived_says_so(survivors: Board, draw: Cal
 
 def test_cards_of_the_page_say_so_too(survivors: Board) -> None:
     for found, times in zip(survivors.cells, (1, 0), strict=True):
-        for card in (svg.forgetting(found.result.initial, found.result.matrix), svg.heat_map(found.result.matrix)):
+        for card in (svg.forgetting(found), svg.heat_map(found)):
             assert card.count(f">{TOLD}</text>") == times
             assert card.count(f"({TOLD})") == times, "for those who hear it"
 
@@ -224,7 +224,7 @@ def test_a_level_that_cannot_be_drawn_is_named() -> None:
 
 
 def test_errors_are_sentences(tmp_path: Path) -> None:
-    with pytest.raises(ThreefoldError, match="format 'gif' of figures is not known"):
+    with pytest.raises(ThreefoldError, match="format of figures 'gif' is not known"):
         save_figures([], tmp_path, ["gif"])
     (tmp_path / "file").write_text("")
     with pytest.raises(ThreefoldError, match="cannot be a folder"):

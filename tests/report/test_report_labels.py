@@ -22,8 +22,8 @@ from threefold.experiments import Cell, Result, Section
 from threefold.methods import METHODS, Part, hyper
 from threefold.methods.registry import Entry
 from threefold.report import render
-from threefold.report.cell_figures import draw_curves
 from threefold.report.charts import charts
+from threefold.report.drawing import draw_curves
 from threefold.report.evidence import boards
 from threefold.report.labels import tell_apart
 from threefold.results import Store

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from threefold.experiments import Cell, Result, Section
 from threefold.experiments.cell import written
-from threefold.experiments.command import reproducing
 from threefold.report.budgets import stored
 from threefold.report.explain import Explanation, explain, together
 from threefold.report.labels import places
@@ -46,11 +48,6 @@ class Evidence:
     def learned(self) -> bool:
         """Is there anything to draw: a seed that did not diverge?"""
         return len(self.result.diverged) < len(self.result.records)
-
-    @property
-    def command(self) -> str:
-        """What trains these runs: these alone if that can be said, else the whole experiment."""
-        return reproducing([self.cell], self.result.seeds) or self.made_by
 
     @property
     def spread(self) -> float:
@@ -103,6 +100,21 @@ class Evidence:
     @cached_property
     def explanation(self) -> Explanation | None:
         return explain(self.result)
+
+    @cached_property
+    def curves(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Accuracy before training and after each task (down) on each task (across): mean and SEM over the seeds that
+        did not diverge."""
+        values = np.concatenate([self.result.initial[:, None], self.result.matrix], axis=1)
+        kept = values[~np.isnan(values).any(axis=(1, 2))]
+        sem = kept.std(axis=0, ddof=1) / math.sqrt(len(kept)) if len(kept) > 1 else np.zeros(kept.shape[1:])
+        return kept.mean(axis=0), sem
+
+    @property
+    def survivors(self) -> str:
+        """What must be said of `curves`; empty if no seed diverged."""
+        seeds, lost = len(self.result.records), len(self.result.diverged)
+        return f"mean of {seeds - lost} of {count(seeds, 'seed')}; {lost} diverged" if lost else ""
 
     @property
     def diverged(self) -> str:
@@ -249,12 +261,6 @@ class Board:
         """Why numbers are low, and which seeds are missing."""
         low = [(e.row, e.column, e.explanation) for e in self.cells if e.explanation]
         return together(low) + [f"{e.row}, {e.column}: {e.diverged}." for e in self.cells if e.diverged]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many cells got which judgement."""
-        codes = [e.code for e in self.cells]
-        return {code: codes.count(code) for code in ("agrees", "differs", "unsure", "unjudged", "alone")}
 
 
 def boards(section: Section) -> list[Board]:

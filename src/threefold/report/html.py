@@ -1,5 +1,6 @@
 """The report as one page that opens offline: nothing is fetched, nothing is run, all text is escaped."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,8 +12,7 @@ from threefold.experiments import Section
 from threefold.experiments.spec import PAPER
 from threefold.report.charts import charts
 from threefold.report.evidence import RULE, Board, boards
-from threefold.report.html_cell import detail
-from threefold.report.html_section import whole
+from threefold.report.html_section import detail, whole
 from threefold.report.palette import HUES, LINES, ON_DARK, ramp
 from threefold.report.panels import Chart
 from threefold.report.provenance import distinct, machine_seconds, provenance
@@ -84,10 +84,9 @@ def style() -> str:
 def summary(arranged: Sequence[Arranged]) -> str:
     """How many cells agree, for all experiments and for each."""
     sections = [each.section for each in arranged]
-    counts = [{code: sum(board.counts[code] for board in each.boards) for code in JUDGED} for each in arranged]
-    totals = {code: sum(each[code] for each in counts) for code in JUDGED}
+    counts = [Counter(cell.code for board in each.boards for cell in board.cells) for each in arranged]
     left = sum(section.left for section in sections)
-    shown = [code for code in JUDGED if totals[code]]
+    shown = [code for code in JUDGED if any(each[code] for each in counts)]
     rows = []
     for each, judged_so in zip(arranged, counts, strict=True):
         section = each.section
@@ -124,14 +123,12 @@ def _each_once(arranged: Sequence[Arranged]) -> list[str]:
 
 def closing(sections: Sequence[Section]) -> str:
     """How cells are judged, and where everything was run."""
-    return f'<section id="reading"><h2>How cells are judged</h2><p>{escape(RULE)}</p></section>\n{_places(sections)}'
-
-
-def _places(sections: Sequence[Section]) -> str:
-    rows = [
+    places = "".join(
         f"<li><b>{escape(batch.device)}</b>: {escape(batch.sentence)}<br><small>{escape(batch.software)}</small></li>"
         for batch in provenance(sections)
-    ]
-    text = "Networks trained in lockstep share the time of their cohort; each run is counted once."
-    head = '<section id="places"><h2>What was run where, when and for how long</h2>'
-    return f"{head}<p>{text}</p><ul>{''.join(rows)}</ul></section>"
+    )
+    return (
+        f'<section id="reading"><h2>How cells are judged</h2><p>{escape(RULE)}</p></section>\n'
+        '<section id="places"><h2>What was run where, when and for how long</h2><p>Networks trained in lockstep share'
+        f" the time of their cohort; each run is counted once.</p><ul>{places}</ul></section>"
+    )

@@ -86,11 +86,6 @@ def difference(found: Difference) -> str:
     return f"{signed(found.value)} [{signed(found.low)}, {signed(found.high)}]"
 
 
-def effect(value: float) -> str:
-    """An effect size, with a true minus sign; infinite where the difference is the same for every seed."""
-    return signed(value).replace("inf", "∞")
-
-
 def number(value: float, digits: int = 2) -> str:
     return DASH if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
 
@@ -108,14 +103,6 @@ def setting(value: object) -> str:
     if isinstance(value, float) and math.isfinite(value):
         return short(value) if float(short(value)) == value else repr(value)
     return str(value)
-
-
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def power(exponent: int) -> str:
-    """10³"""
-    return f"10{str(exponent).translate(SUPERSCRIPTS)}"
 
 
 def duration(seconds: float) -> str:
@@ -140,8 +127,3 @@ def moment_of(seconds: float) -> str:
 
 def count(number: int, thing: str, several: str = "") -> str:
     return f"{number} {thing if number == 1 else several or thing + 's'}"
-
-
-def survivors(kept: int, seeds: int) -> str:
-    """What must be said of a mean over the seeds that did not diverge; nothing if none did."""
-    return f"mean of {kept} of {count(seeds, 'seed')}; {seeds - kept} diverged" if kept < seeds else ""

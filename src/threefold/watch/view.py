@@ -13,8 +13,7 @@ from threefold.experiments.in_progress import folder_of
 from threefold.experiments.status import time_left
 from threefold.report.evidence import Board, Evidence
 from threefold.report.html import Arranged, arrange, closing, summary
-from threefold.report.html_cell import card, inside, line
-from threefold.report.html_section import name_of, whole
+from threefold.report.html_section import board_anchor, card, inside, line, whole
 from threefold.report.svg import forgetting
 from threefold.report.words import count, duration, moment
 from threefold.results import Record, Store
@@ -89,10 +88,8 @@ class View:
 
     def _curves(self, board: Board) -> str:
         """Forgetting curves of the whole table."""
-        name, shown = name_of(board, "forgetting"), [e for e in board.cells if e.learned]
-        self._folded[name] = lambda: "".join(
-            card(f"{e.row}, {e.column}", forgetting(e.result.initial, e.result.matrix)) for e in shown
-        )
+        name, shown = board_anchor(board, "forgetting"), [e for e in board.cells if e.learned]
+        self._folded[name] = lambda: "".join(card(f"{e.row}, {e.column}", forgetting(e)) for e in shown)
         if not shown:
             return ""
         return _folded(name, "<b>Forgetting curves</b> of every cell", f'<div class="cards later" id="{name}"></div>')

@@ -127,22 +127,13 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A dash, and its reason."""
+class Gap:
+    """A place of a table without a number: a dash with its reason, or a cell that no run of is finished (no reason)."""
 
     row: str
     column: str
     strategy: str
     reason: str
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """A cell that no run of is finished."""
-
-    row: str
-    column: str
-    strategy: str
 
 
 @dataclass(frozen=True)
@@ -159,27 +150,30 @@ class Column:
     @property
     def sentence(self) -> str:
         """Which pairs differ: the shorter of the two lists."""
-        tested = self.tested
+        return f"{self.title}: {self._told()}."
+
+    def _told(self) -> str:
         if not self.comparisons:
-            return f"{self.title}: one method only, nothing to compare."
-        if not tested:
-            return f"{self.title}: nothing is decided, {_why_not(self.comparisons)}."
-        differ = [c for c in tested if c.significant]
-        alike = [c for c in tested if not c.significant]
-        pairs = count(len(tested), "pair")
-        if len(tested) == 1:
-            text = f"{self.title}: {tested[0].first} and {tested[0].second} {'differ' if differ else 'do not differ'}"
-            text += " significantly"
+            return "one method only, nothing to compare"
+        if not self.tested:
+            return f"nothing is decided, {_why_not(self.comparisons)}"
+        differ = [c for c in self.tested if c.significant]
+        alike = [c for c in self.tested if not c.significant]
+        pairs = count(len(self.tested), "pair")
+        some = f"{len(differ)} of {pairs} differ significantly"
+        if pairs == "1 pair":
+            first, second = self.tested[0].first, self.tested[0].second
+            text = f"{first} and {second} {'differ' if differ else 'do not differ'} significantly"
         elif not alike:
-            text = f"{self.title}: all {pairs} of methods differ significantly"
+            text = f"all {pairs} of methods differ significantly"
         elif not differ:
-            text = f"{self.title}: none of {pairs} of methods differs significantly"
+            text = f"none of {pairs} of methods differs significantly"
         elif len(alike) <= len(differ):
-            text = f"{self.title}: {len(differ)} of {pairs} differ significantly; all but {_listed(alike)}"
+            text = f"{some}; all but {_listed(alike)}"
         else:
-            text = f"{self.title}: {len(differ)} of {pairs} differ significantly: {_listed(differ)}"
+            text = f"{some}: {_listed(differ)}"
         untested = [c for c in self.comparisons if math.isnan(c.p_holm)]
-        return text + (f" ({count(len(untested), 'pair')} not tested: {_why_not(untested)})." if untested else ".")
+        return text + (f" ({count(len(untested), 'pair')} not tested: {_why_not(untested)})" if untested else "")
 
     def unlike(self, row: str) -> list[str]:
         """The methods that this one differs from significantly."""
@@ -209,13 +203,16 @@ class Board:
     section: Section
     stream: str
     cells: Sequence[Evidence]
-    refused: Sequence[Refused]
-    waiting: Sequence[Waiting]
+    gaps: Sequence[Gap]
     order: Sequence[str]  # of the rows: a method that is refused everywhere is not among them and comes last
 
     @property
-    def _places(self) -> "list[Evidence | Refused | Waiting]":
-        return [*self.cells, *self.refused, *self.waiting]
+    def _places(self) -> "list[Evidence | Gap]":
+        return [*self.cells, *self.gaps]
+
+    @property
+    def refused(self) -> list[Gap]:
+        return [gap for gap in self.gaps if gap.reason]
 
     @cached_property
     def columns(self) -> list[str]:
@@ -235,26 +232,21 @@ class Board:
 
     def begun(self) -> "Board":
         """The board without the methods of which nothing is finished yet."""
-        begun, later = {e.row for e in self.cells}, {w.row for w in self.waiting}
-        shown = [r for r in self.refused if r.row in begun or r.row not in later]
-        return replace(self, refused=shown, waiting=[w for w in self.waiting if w.row in begun])
+        begun, later = {e.row for e in self.cells}, {gap.row for gap in self.gaps if not gap.reason}
+        return replace(self, gaps=[gap for gap in self.gaps if gap.row in begun or gap.row not in later])
 
     @cached_property
     def at(self) -> dict[tuple[str, str], Evidence]:
         return {(e.row, e.column): e for e in self.cells}
 
     @cached_property
-    def why_not(self) -> dict[tuple[str, str], Refused]:
+    def why_not(self) -> dict[tuple[str, str], Gap]:
         return {(r.row, r.column): r for r in self.refused}
 
     @cached_property
     def significance(self) -> list[Column]:
-        columns = []
-        for column in self.columns:
-            measured = {e.row: e.accuracy for e in self.cells if e.column == column}
-            if measured:
-                columns.append(Column(column, compare_all(measured)))
-        return columns
+        by_column = {column: {e.row: e.accuracy for e in self.cells if e.column == column} for column in self.columns}
+        return [Column(column, compare_all(measured)) for column, measured in by_column.items() if measured]
 
     @property
     def explanations(self) -> list[str]:
@@ -273,17 +265,17 @@ def boards(section: Section) -> list[Board]:
 def _board(section: Section, stream: str, every: Sequence[Cell]) -> Board:
     place = places([cell for cell in every if cell.stream.title == stream])
     measured = {place[r.cell]: Evidence(r, *place[r.cell], section.command) for r in section.results if r.cell in place}
-    refused = [(place[cell], cell, reason) for cell, reason in section.refused if cell in place]
-    reasons = {at: (cell, reason) for at, cell, reason in refused if at not in measured}
-    dashes = [Refused(*at, strategy(own_parts(cell)), reason) for at, (cell, reason) in reasons.items()]
-    waiting = {
-        at: Waiting(*at, strategy(own_parts(cell)))
-        for cell, at in place.items()
-        if at not in measured and at not in reasons
+    reasons = {place[cell]: reason for cell, reason in section.refused if cell in place}
+    gaps = {
+        at: Gap(*at, strategy(own_parts(cell)), reasons.get(at, "")) for cell, at in place.items() if at not in measured
     }
-    order = list(dict.fromkeys(row for row, column in place.values() if (row, column) not in reasons))
+    order = list(
+        dict.fromkeys(
+            row for row, column in place.values() if not reasons.get((row, column)) or (row, column) in measured
+        )
+    )
     cells = sorted(measured.values(), key=lambda found: order.index(found.row))  # a method's scenarios together
-    return Board(section, stream, cells, dashes, list(waiting.values()), order)
+    return Board(section, stream, cells, list(gaps.values()), order)
 
 
 def remarks(section: Section) -> list[str]:

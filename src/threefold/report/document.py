@@ -6,12 +6,12 @@ from typing import Literal
 
 from threefold.experiments import Section
 from threefold.report.charts import charts
-from threefold.report.evidence import PAIRED, RULE, Board, Evidence, boards, incomplete, remarks, selection
+from threefold.report.formatting import DASH, NOT_RUN, count, difference, number, plus_minus, short
 from threefold.report.grids import ALL_ALIKE
 from threefold.report.panels import Chart, Choice, Panel, seeds_of
+from threefold.report.paper_statements import Statement, statements
 from threefold.report.provenance import provenance
-from threefold.report.statements import Statement, statements
-from threefold.report.words import DASH, NOT_RUN, count, difference, number, plus_minus, short
+from threefold.report.tables import PAIRED, RULE, ResultTable, TableCell, incomplete, remarks, result_tables, selection
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def body(sections: Sequence[Section], layout: Layout = "page") -> Iterator[Block
         yield Heading(section.title, 2)
         yield from opening(section)
         if section.kind == "table":
-            for board in boards(section):
-                yield from _board(board, layout)
+            for table in result_tables(section):
+                yield from _result_table(table, layout)
         for of, chart in drawn:
             if of is section:
                 yield from _chart(chart)
@@ -78,10 +78,10 @@ def closing(sections: Sequence[Section]) -> Iterator[Block]:
     if any(section.kind == "table" and section.results for section in sections):
         yield Heading("How cells are judged", 2)
         yield Text(RULE)
-    batches = provenance(sections)
-    if batches:
+    origins = provenance(sections)
+    if origins:
         yield Heading("What was run where", 2)
-        yield Items([f"{b.device}: {b.sentence} {b.software}".strip() for b in batches])
+        yield Items([f"{origin.device}: {origin.sentence} {origin.software}".strip() for origin in origins])
 
 
 def opening(section: Section) -> Iterator[Block]:
@@ -98,26 +98,26 @@ def opening(section: Section) -> Iterator[Block]:
         yield Text(f"Made by: {section.command}")
 
 
-def _board(board: Board, layout: Layout) -> Iterator[Block]:
-    if not board.cells:
+def _result_table(table: ResultTable, layout: Layout) -> Iterator[Block]:
+    if not table.cells:
         return
-    yield comparison(board, layout)
-    if signs := legend(board):
+    yield comparison(table, layout)
+    if signs := legend(table):
         yield Text(signs)
-    yield evidence(board.cells, f"{board.stream}: the evidence for each cell", layout)
-    told = board.explanations + [f"{DASH} {r.row}, {r.column}: {r.reason}" for r in board.refused]
+    yield evidence(table.cells, f"{table.stream}: the evidence for each cell", layout)
+    told = table.explanations + [f"{DASH} {r.row}, {r.column}: {r.reason}" for r in table.refused]
     if told:
         yield Items(told)
     yield Text(f"Methods beside each other. {PAIRED}")
-    yield Items([column.sentence for column in board.significance])
+    yield Items([column.sentence for column in table.significance])
 
 
-def legend(board: Board) -> str:
+def legend(table: ResultTable) -> str:
     """What the signs in a table mean, as far as there are any."""
-    signs = [f"{sign} {meaning}" for sign, meaning in SIGNS.items() if any(e.symbol == sign for e in board.cells)]
-    if board.refused:
+    signs = [f"{sign} {meaning}" for sign, meaning in SIGNS.items() if any(e.symbol == sign for e in table.cells)]
+    if table.refused:
         signs.append(f"{DASH} cannot be used there")
-    if len(board.rows) * len(board.columns) > len(board.at) + len(board.why_not):
+    if len(table.rows) * len(table.columns) > len(table.at) + len(table.why_not):
         signs.append(f"{NOT_RUN} not run")
     return f"{'; '.join(signs)}." if signs else ""
 
@@ -129,26 +129,26 @@ SIGNS = {
 }
 
 
-def comparison(board: Board, layout: Layout = "page") -> Table:
+def comparison(table: ResultTable, layout: Layout = "page") -> Table:
     """Methods × scenarios, ours beside the published, if anything is; in a narrow table above it."""
-    published = any(e.paper for e in board.cells)
+    published = any(e.paper for e in table.cells)
     beside = published and layout != "narrow"
     below = "; below: published" if published and layout == "narrow" else ""
     header = ["Method"]
-    for column in board.columns:
+    for column in table.columns:
         header += [column, "published"] if beside else [column]
     rows = []
-    for _, row in board.rows:
+    for _, row in table.rows:
         line = [row]
-        for column in board.columns:
-            found = board.at.get((row, column))
-            empty = DASH if (row, column) in board.why_not else NOT_RUN
+        for column in table.columns:
+            found = table.at.get((row, column))
+            empty = DASH if (row, column) in table.why_not else NOT_RUN
             ours = f"{plus_minus(found.accuracy)} {found.symbol}".rstrip() if found else empty
             line += [ours, _theirs(found)] if beside else [f"{ours}\n{_theirs(found)}".rstrip()]
         rows.append(line)
-    seeds = seeds_of([e.accuracy for e in board.cells])
-    caption = f"{board.stream}: average accuracy over all tasks, per cent (mean ± SEM of {seeds}{below})"
-    groups = [strategy for strategy, _ in board.rows]
+    seeds = seeds_of([e.accuracy for e in table.cells])
+    caption = f"{table.stream}: average accuracy over all tasks, per cent (mean ± SEM of {seeds}{below})"
+    groups = [strategy for strategy, _ in table.rows]
     if layout != "page":  # rules between the groups are enough
         return Table(caption, header, rows, groups)
     names = ["" if place and groups[place - 1] == name else name for place, name in enumerate(groups)]
@@ -156,12 +156,12 @@ def comparison(board: Board, layout: Layout = "page") -> Table:
     return Table(caption, ["Approach", *header], named, groups, left=2)
 
 
-def _theirs(found: Evidence | None) -> str:
+def _theirs(found: TableCell | None) -> str:
     """The paper's number; a mark goes below it, as columns are many."""
     return found.theirs.replace(" (", "\n(") if found else ""
 
 
-def evidence(cells: Sequence[Evidence], caption: str, layout: Layout = "page") -> Table:
+def evidence(cells: Sequence[TableCell], caption: str, layout: Layout = "page") -> Table:
     """A row for each cell. In a narrow table two columns share one."""
     columns = {
         "Method": [e.row for e in cells],
@@ -186,7 +186,7 @@ def evidence(cells: Sequence[Evidence], caption: str, layout: Layout = "page") -
     return Table(caption, list(columns), rows, [e.row for e in cells], left=1 if layout == "narrow" else 2)
 
 
-def _range(found: Evidence) -> str:
+def _range(found: TableCell) -> str:
     return f"{number(found.lowest, 1)} – {number(found.highest, 1)}" if found.accuracy.n > 1 else DASH
 
 

@@ -18,11 +18,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import IdentityTransform, ScaledTranslation
 
-from threefold.report.evidence import Board, Evidence
 from threefold.report.figures import dreams, mosaic
 from threefold.report.palette import HUES, LINES, STRATEGIES, legible_on, ramp
 from threefold.report.panels import WHO, By, Chart, Line, Mark, Panel, reach
 from threefold.report.svg import limits, log_ticks, spread
+from threefold.report.tables import ResultTable, TableCell
 
 WIDTH = 6.5  # inches: the text of a page
 MARKERS = "osD^vP"
@@ -175,11 +175,11 @@ def _darker(color: str) -> str:
     return "#" + "".join(f"{int(int(color[i : i + 2], 16) * 0.72):02x}" for i in (1, 3, 5))
 
 
-def draw_curves(board: Board) -> Figure:
+def draw_curves(table: ResultTable) -> Figure:
     """Accuracy on each task as training goes on, a panel for each cell."""
-    tasks = board.cells[0].cell.stream.tasks
-    figure, axes = _cells(board, WIDTH, 0.92)
-    for found, axis in _filled(board, axes):
+    tasks = table.cells[0].cell.stream.tasks
+    figure, axes = _cells(table, WIDTH, 0.92)
+    for found, axis in _filled(table, axes):
         means, sems = found.curves
         moments = np.arange(tasks + 1)
         for task, (mean, sem) in enumerate(zip(means.T, sems.T, strict=True)):
@@ -198,20 +198,20 @@ def draw_curves(board: Board) -> Figure:
         Line2D([], [], color=_task_color(task, tasks), marker="o", markersize=2.5, label=f"task {task + 1}")
         for task in range(tasks)
     ]
-    across = min(tasks, 10 if len(board.columns) > 2 else 5)
+    across = min(tasks, 10 if len(table.columns) > 2 else 5)
     figure.legend(handles=handles, loc="outside upper center", ncols=across, handlelength=1.2, columnspacing=1.0)
     figure.supxlabel("tasks trained", fontsize=8)
     figure.supylabel("accuracy on each task (%)", fontsize=8)
     return figure
 
 
-def draw_matrices(board: Board) -> Figure:
+def draw_matrices(table: ResultTable) -> Figure:
     """Accuracy after each task (down) on each task (across), averaged over seeds."""
-    tasks = board.cells[0].cell.stream.tasks
-    figure, axes = _cells(board, WIDTH * 0.75, 0.9)
+    tasks = table.cells[0].cell.stream.tasks
+    figure, axes = _cells(table, WIDTH * 0.75, 0.9)
     for axis in axes.values():
         axis.set_box_aspect(1)
-    for found, axis in _filled(board, axes):
+    for found, axis in _filled(table, axes):
         mean = found.curves[0][1:]
         axis.imshow(mean, cmap=SCALE, vmin=0, vmax=100, aspect="equal", interpolation="nearest")
         shown = range(tasks) if tasks <= 5 else (0, tasks - 1)
@@ -234,9 +234,9 @@ def draw_matrices(board: Board) -> Figure:
     return figure
 
 
-def draw_dreams(board: Board) -> Figure:
+def draw_dreams(table: ResultTable) -> Figure:
     """Images of the generator after each task (down), always of the same latent variables (across); first seed."""
-    shown = [(found, images) for found in board.cells if (images := dreams(found)) is not None]
+    shown = [(found, images) for found in table.cells if (images := dreams(found)) is not None]
     columns = min(2, len(shown))
     rows = math.ceil(len(shown) / columns)
     tasks, across = shown[0][1].shape[:2]
@@ -254,15 +254,15 @@ def draw_dreams(board: Board) -> Figure:
     return figure
 
 
-def _cells(board: Board, wide: float, height: float) -> tuple[Figure, dict[tuple[str, str], Axes]]:
+def _cells(table: ResultTable, wide: float, height: float) -> tuple[Figure, dict[tuple[str, str], Axes]]:
     """A panel for each place of the table."""
-    methods = [row for _, row in board.rows]
-    figure = Figure(figsize=(max(3.6, wide * min(1, len(board.columns) / 3)), len(methods) * height + 0.8))
+    methods = [row for _, row in table.rows]
+    figure = Figure(figsize=(max(3.6, wide * min(1, len(table.columns) / 3)), len(methods) * height + 0.8))
     figure.set_layout_engine(ConstrainedLayoutEngine(h_pad=0.02, w_pad=0.03, hspace=0.02))
-    axes = figure.subplots(len(methods), len(board.columns), squeeze=False)
+    axes = figure.subplots(len(methods), len(table.columns), squeeze=False)
     placed = {}
     for row, method in enumerate(methods):
-        for column, scenario in enumerate(board.columns):
+        for column, scenario in enumerate(table.columns):
             axis = placed[method, scenario] = axes[row, column]
             if row == 0:
                 axis.set_title(scenario.replace(", ", "\n"), loc="center", fontsize=8.5)
@@ -272,22 +272,22 @@ def _cells(board: Board, wide: float, height: float) -> tuple[Figure, dict[tuple
     return figure, placed
 
 
-def _filled(board: Board, axes: dict[tuple[str, str], Axes]) -> Iterator[tuple[Evidence, Axes]]:
+def _filled(table: ResultTable, axes: dict[tuple[str, str], Axes]) -> Iterator[tuple[TableCell, Axes]]:
     """The panels with something to draw. Numbers stand at the outermost of them only; the rest says why it is empty."""
-    drawn = {(e.row, e.column) for e in board.cells if e.learned}
-    methods = [row for _, row in board.rows]
+    drawn = {(e.row, e.column) for e in table.cells if e.learned}
+    methods = [row for _, row in table.rows]
     for place, axis in axes.items():
         if place not in drawn:
-            _nothing(axis, "–" if place in board.why_not else "diverged" if place in board.at else "…")
+            _nothing(axis, "–" if place in table.why_not else "diverged" if place in table.at else "…")
             continue
-        row, column = methods.index(place[0]), board.columns.index(place[1])
+        row, column = methods.index(place[0]), table.columns.index(place[1])
         lowest = not any((method, place[1]) in drawn for method in methods[row + 1 :])
-        first = not any((place[0], other) in drawn for other in board.columns[:column])
+        first = not any((place[0], other) in drawn for other in table.columns[:column])
         axis.tick_params(labelbottom=lowest, labelleft=first)
-        yield board.at[place], axis
+        yield table.at[place], axis
 
 
-def _say_who_survived(axis: Axes, found: Evidence) -> None:
+def _say_who_survived(axis: Axes, found: TableCell) -> None:
     """Below a panel that is a mean over some of the seeds only."""
     if found.survivors:
         axis.set_xlabel(fill(found.survivors, 22), fontsize=5.5, labelpad=1)

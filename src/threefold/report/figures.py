@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from threefold.errors import ThreefoldError, unknown
 from threefold.experiments import Section
 from threefold.report.charts import charts
-from threefold.report.evidence import Evidence, boards
 from threefold.report.panels import Chart
+from threefold.report.tables import TableCell, result_tables
 from threefold.results import square_images
 from threefold.results.output import check_output, contains, replacing
 
@@ -121,17 +121,17 @@ def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], F
     for _, chart in charts(sections):
         yield named(chart.name), partial(draw_chart, chart)
     for section in sections:
-        for board in boards(section) if section.kind == "table" else []:
-            if not any(e.learned for e in board.cells):
+        for table in result_tables(section) if section.kind == "table" else []:
+            if not any(e.learned for e in table.cells):
                 continue
-            base = f"{section.name}-{board.stream}"
-            yield named(f"{base}-forgetting"), partial(draw_curves, board)
-            yield named(f"{base}-matrices"), partial(draw_matrices, board)
-            if any(dreams(e) is not None for e in board.cells):
-                yield named(f"{base}-dreams"), partial(draw_dreams, board)
+            base = f"{section.name}-{table.stream}"
+            yield named(f"{base}-forgetting"), partial(draw_curves, table)
+            yield named(f"{base}-matrices"), partial(draw_matrices, table)
+            if any(dreams(e) is not None for e in table.cells):
+                yield named(f"{base}-dreams"), partial(draw_dreams, table)
 
 
-def dreams(found: Evidence) -> NDArray[np.uint8] | None:
+def dreams(found: TableCell) -> NDArray[np.uint8] | None:
     """What the generator of the first seed dreamt: tasks × images × rows × columns; None where there is nothing."""
     try:
         images = found.result.kept("dreams")[0]

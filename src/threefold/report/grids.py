@@ -8,9 +8,9 @@ from typing import Any
 
 from threefold.experiments import Cell, Result, Section
 from threefold.methods import Method, paper
+from threefold.report.formatting import short, untuned
 from threefold.report.labels import tell_apart
 from threefold.report.panels import By, Chart, Choice, Line, Mark, Panel, Selected, seeds_of
-from threefold.report.words import short, untuned
 
 Axis = tuple[str, str]  # part, hyperparameter
 Values = dict[Axis, float]

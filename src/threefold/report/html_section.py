@@ -10,12 +10,12 @@ from threefold.experiments import Section
 from threefold.experiments.command import reproducing
 from threefold.report import svg
 from threefold.report.document import Table, evidence_of, panel_table, selected
-from threefold.report.evidence import PAIRED, Board, Evidence, incomplete, remarks, selection
 from threefold.report.figures import dreams, mosaic
+from threefold.report.formatting import DASH, NOT_RUN, count, difference, duration, moment, number, plus_minus, signed
 from threefold.report.panels import WHO, By, Chart
+from threefold.report.paper_statements import Statement, statements
 from threefold.report.provenance import machine_seconds
-from threefold.report.statements import Statement, statements
-from threefold.report.words import DASH, NOT_RUN, count, difference, duration, moment, number, plus_minus, signed
+from threefold.report.tables import PAIRED, ResultTable, TableCell, incomplete, remarks, selection
 from threefold.results import Comparison
 
 EFFECT = "Effect d: the mean difference in its own standard deviations over seeds."
@@ -26,22 +26,22 @@ MEASURES = {
     "forward_transfer": ("Forward transfer", "what earlier tasks did for later ones"),
 }
 SIGNS: dict[By, str] = {"paper": "○", "best": "●", "honest": "▾"}
-Detail = Callable[[Evidence, str], str]
+Detail = Callable[[TableCell, str], str]
 """How a page shows a cell in detail, given the name that links lead to."""
-More = Callable[[Board], str]
+More = Callable[[ResultTable], str]
 """What a page adds to a table."""
 
 
 def whole(
     section: Section,
-    boards: Sequence[Board],
+    tables: Sequence[ResultTable],
     charts: Sequence[Chart],
     detail: Detail,
-    more: More = lambda board: "",
+    more: More = lambda table: "",
 ) -> str:
     """Title, tables, figures and remarks."""
     parts = [f"<h2>{escape(section.title)}</h2>", _opening(section)]
-    parts += [_board(board, detail, more) for board in boards]
+    parts += [_result_table(table, detail, more) for table in tables]
     parts += [_chart(drawing) + _statements(statements(section, drawing)) for drawing in charts]
     if section.notes:
         parts.append(f"<h3>Remarks</h3>{_list(remarks(section))}")
@@ -53,8 +53,8 @@ def anchor(*words: str) -> str:
     return f"c{sha256(repr(words).encode()).hexdigest()[:12]}"
 
 
-def board_anchor(board: Board, *words: str) -> str:
-    return anchor(board.section.name, board.stream, *words)
+def table_anchor(table: ResultTable, *words: str) -> str:
+    return anchor(table.section.name, table.stream, *words)
 
 
 def _opening(section: Section) -> str:
@@ -70,46 +70,46 @@ def _opening(section: Section) -> str:
     return "".join(parts)
 
 
-def _board(board: Board, detail: Detail, more: More) -> str:
-    anchors = {place: board_anchor(board, *place) for place in (*board.at, *board.why_not)}
-    head = "".join(f"<th>{escape(text)}</th>" for text in ("Method", *board.columns))
+def _result_table(table: ResultTable, detail: Detail, more: More) -> str:
+    anchors = {place: table_anchor(table, *place) for place in (*table.at, *table.why_not)}
+    head = "".join(f"<th>{escape(text)}</th>" for text in ("Method", *table.columns))
     rows, before = [], None
-    for strategy, row in board.rows:
+    for strategy, row in table.rows:
         if strategy != before:
-            span = len(board.columns) + 1
+            span = len(table.columns) + 1
             rows.append(f'<tr class="group"><th colspan="{span}" class="left">{escape(strategy)}</th></tr>')
             before = strategy
-        cells = "".join(_place(board, row, column, anchors) for column in board.columns)
+        cells = "".join(_place(table, row, column, anchors) for column in table.columns)
         rows.append(f"<tr><th>{escape(row)}</th>{cells}</tr>")
-    told = board.explanations
+    told = table.explanations
     dashes = "".join(
         f'<li id="{anchors[place]}">{DASH} {escape(f"{r.row}, {r.column}: {r.reason}")}</li>'
-        for place, r in board.why_not.items()
+        for place, r in table.why_not.items()
     )
     parts = [
-        f'<h3>{escape(board.stream)}: average accuracy over all tasks, per cent</h3><table class="board">',
+        f'<h3>{escape(table.stream)}: average accuracy over all tasks, per cent</h3><table class="board">',
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>",
         f"<h3>Why a number is low</h3>{_list(told)}" if told else "",
         f"<h3>Dashes</h3><ul>{dashes}</ul>" if dashes else "",
-        _significance(board),
-        more(board),
-        "<h3>Every cell in detail</h3>" if board.cells else "",
-        *(detail(e, anchors[e.row, e.column]) for e in board.cells),
+        _significance(table),
+        more(table),
+        "<h3>Every cell in detail</h3>" if table.cells else "",
+        *(detail(e, anchors[e.row, e.column]) for e in table.cells),
     ]
     return "".join(parts)
 
 
-def _place(board: Board, row: str, column: str, anchors: dict[tuple[str, str], str]) -> str:
-    label, found = f'data-column="{escape(column)}"', board.at.get((row, column))
+def _place(table: ResultTable, row: str, column: str, anchors: dict[tuple[str, str], str]) -> str:
+    label, found = f'data-column="{escape(column)}"', table.at.get((row, column))
     if found:
         return f"<td {label}>{_number(found, anchors[row, column])}</td>"
-    if (row, column) in board.why_not:
+    if (row, column) in table.why_not:
         why = f'<a class="dash" href="#{anchors[row, column]}" title="why there is no number">{DASH}</a>'
         return f"<td {label}>{why}</td>"
     return f'<td {label}><span class="dash" title="not run yet">{NOT_RUN}</span></td>'
 
 
-def _number(found: Evidence, name: str) -> str:
+def _number(found: TableCell, name: str) -> str:
     judged = found.verdict
     mean, _, sem = plus_minus(found.accuracy).partition(" ± ")
     text = f"{mean} <small>± {sem}</small>" if sem else mean
@@ -126,23 +126,23 @@ def _number(found: Evidence, name: str) -> str:
     return "".join(parts)
 
 
-def _verdict(found: Evidence) -> str:
+def _verdict(found: TableCell) -> str:
     return f'<span class="verdict {found.code}">{escape(f"{found.symbol} {found.judgement}".strip())}</span>'
 
 
-def _significance(board: Board) -> str:
-    if not board.cells:
+def _significance(table: ResultTable) -> str:
+    if not table.cells:
         return ""
-    told = _list([column.sentence for column in board.significance])
+    told = _list([column.sentence for column in table.significance])
     header = ["First", "Second", "First − second [95%]", "Effect d", "Seeds", "p (Holm)", "Differs"]
     tables = []
-    for column in board.significance:
+    for column in table.significance:
         rows = [[c.first, c.second, *_tested(c)] for c in column.tested]
         if rows:
-            tables.append(table(Table(column.title, header, rows, left=2)))
+            tables.append(plain_table(Table(column.title, header, rows, left=2)))
     pairs = ""
     if tables:
-        name = board_anchor(board, "pairs")
+        name = table_anchor(table, "pairs")
         pairs = f'<details id="{name}"><summary>All pairs</summary>{"".join(tables)}</details>'
     return f"<h3>Methods beside each other</h3><p>{escape(PAIRED)} {EFFECT}</p>{told}{pairs}"
 
@@ -159,18 +159,19 @@ def _chart(drawing: Chart) -> str:
         f'<div class="cards">{"".join(card(p.title, svg.chart(p)) for p in drawing.panels if p.row == row)}</div>'
         for row in drawing.rows
     )
-    numbers = "".join(table(panel_table(drawing, panel)) for panel in drawing.panels)
+    numbers = "".join(plain_table(panel_table(drawing, panel)) for panel in drawing.panels)
     return (
         f"<h3>{escape(drawing.title)}</h3>{_legend(drawing)}{rows}"
         f"<p><small>{escape(drawing.caption)} {escape(drawing.key)}</small></p>"
-        f"{table(selected(drawing)) if drawing.selected else ''}"
+        f"{plain_table(selected(drawing)) if drawing.selected else ''}"
         f'<details id="{anchor("numbers", drawing.name)}"><summary>The numbers</summary>{numbers}</details>'
     )
 
 
 def _statements(found: Sequence[Statement]) -> str:
     told = "".join(
-        f"<p>{escape(each.sentence)} <small>{escape(each.rule)}</small></p>{table(evidence_of(each))}" for each in found
+        f"<p>{escape(each.sentence)} <small>{escape(each.rule)}</small></p>{plain_table(evidence_of(each))}"
+        for each in found
     )
     return f"<h3>What the paper says of it</h3>{told}" if told else ""
 
@@ -188,7 +189,7 @@ def _legend(drawing: Chart) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def table(block: Table) -> str:
+def plain_table(block: Table) -> str:
     """A plain table."""
 
     def cells(row: Sequence[str], tag: str) -> str:
@@ -205,20 +206,20 @@ def _list(items: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
 
 
-def detail(found: Evidence, name: str) -> str:
+def detail(found: TableCell, name: str) -> str:
     """A cell that unfolds. The name stands inside, so that a link to it opens what hides it."""
     return (
         f'<details><summary>{line(found)}</summary><div class="cell" id="{name}">{inside(found, name)}</div></details>'
     )
 
 
-def line(found: Evidence) -> str:
+def line(found: TableCell) -> str:
     """What is seen of a cell that is folded."""
     name = f"<b>{escape(found.row)}</b>, {escape(found.column)}"
     return f"{name} <span>{plus_minus(found.accuracy)}</span> {_verdict(found)}"
 
 
-def inside(found: Evidence, name: str) -> str:
+def inside(found: TableCell, name: str) -> str:
     """Everything about a cell's runs."""
     texts = [_text(found)]
     if found.explanation:
@@ -243,7 +244,7 @@ def card(title: str, body: str) -> str:
     return f"<div><h4>{escape(title)}</h4>{body}</div>"
 
 
-def _text(found: Evidence) -> str:
+def _text(found: TableCell) -> str:
     accuracy, judged = found.accuracy, found.verdict
     parts = [f"{plus_minus(accuracy)} over {count(accuracy.n, 'seed')}"]
     if accuracy.n > 1 and accuracy.mean == accuracy.mean:
@@ -257,7 +258,7 @@ def _text(found: Evidence) -> str:
     return f"<p>{escape('; '.join(parts))}.</p>"
 
 
-def _measures(found: Evidence) -> str:
+def _measures(found: TableCell) -> str:
     known = {name: value for name, value in found.result.metrics.items() if not math.isnan(value.mean)}
     rows = "".join(
         f'<tr><td title="{escape(meaning)}">{escape(title)}</td><td>{plus_minus(known[name])}</td></tr>'
@@ -267,7 +268,7 @@ def _measures(found: Evidence) -> str:
     return f'<table class="small-table"><tbody>{rows}</tbody></table>' if rows else ""
 
 
-def _runs(found: Evidence) -> str:
+def _runs(found: TableCell) -> str:
     """Per seed accuracies, hyperparameters, and when it was trained."""
     result, cell, training = found.result, found.cell, found.cell.training
     created = sorted(record.created for record in result.records)
@@ -284,7 +285,7 @@ def _runs(found: Evidence) -> str:
     return "".join(f"<p><small>{escape(text)}</small></p>" for text in told)
 
 
-def _again(found: Evidence, name: str) -> str:
+def _again(found: TableCell, name: str) -> str:
     """All that determines the runs, and the command that trains them."""
     command = reproducing([found.cell], found.result.seeds) or found.made_by  # these runs alone, if that can be said
     told = f"<p><small>Made again by</small> <code>{escape(command)}</code></p>" if command else ""

@@ -6,7 +6,7 @@ from hashlib import sha256
 from math import isnan
 from typing import Literal
 
-from threefold.report.words import count
+from threefold.report.formatting import count
 from threefold.results import Summary
 
 By = Literal["paper", "best", "honest"]

@@ -10,10 +10,10 @@ from zlib import compress, crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from threefold.report.evidence import Evidence
+from threefold.report.formatting import short
 from threefold.report.palette import HUES, STRATEGIES, legible_on, ramp
 from threefold.report.panels import WHO, Level, Line, Mark, Panel, reach
-from threefold.report.words import short
+from threefold.report.tables import TableCell
 from threefold.results import Published, Summary
 
 WIDE, TALL = 340, 230
@@ -198,7 +198,7 @@ def log_ticks(xs: Sequence[float]) -> list[tuple[float, str]]:
     return [(10.0**power, short(10.0**power)) for power in powers]
 
 
-def forgetting(found: Evidence) -> str:
+def forgetting(found: TableCell) -> str:
     """Accuracy on each task as training goes on: mean over the seeds that did not diverge, and how many these are."""
     means, sems = found.curves
     tasks = means.shape[1]
@@ -223,7 +223,7 @@ def forgetting(found: Evidence) -> str:
     return _figure(WIDE, TALL, "Accuracy on each task as training goes on", "".join(parts), found.survivors)
 
 
-def heat_map(found: Evidence) -> str:
+def heat_map(found: TableCell) -> str:
     """Accuracy after each task (down) on each task (across): mean over the seeds that did not diverge."""
     matrix = found.curves[0][1:]
     tasks = len(matrix)

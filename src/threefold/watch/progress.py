@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from threefold.experiments.lock import Note, progress_notes
-from threefold.report.words import duration, moment_of
+from threefold.report.formatting import duration, moment_of
 
 WINDOW = 30.0  # seconds over which steps per second are measured: less would jump, more would lag
 SILENT = 10.0  # seconds without a word from a process that is still there, after which we say so

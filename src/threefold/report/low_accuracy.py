@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from threefold.experiments import Cell, Result
-from threefold.report.words import own_parts, paper_was, strategy
+from threefold.report.formatting import own_parts, paper_was, strategy
 from threefold.results import Outcome
 
 LOW = 75.0

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from threefold.experiments import Cell, Result, Section
 from threefold.experiments.cell import written
 from threefold.report.budgets import stored
-from threefold.report.explain import Explanation, explain, together
+from threefold.report.formatting import count, own_parts, paper_was, strategy, theirs, title, untuned
 from threefold.report.labels import places
-from threefold.report.words import count, own_parts, paper_was, strategy, theirs, title, untuned
+from threefold.report.low_accuracy import Explanation, explain, together
 from threefold.results import Comparison, Outcome, Published, Summary, Verdict, compare_all
 from threefold.results.statistics import FEWEST_SEEDS
 from threefold.scenarios import SCENARIOS
@@ -24,7 +24,7 @@ SYMBOLS = {Outcome.AGREES: "✓", Outcome.DIFFERS: "✗", Outcome.TOO_FEW: "?"}
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class TableCell:
     """One measured cell."""
 
     result: Result
@@ -197,17 +197,17 @@ def _listed(pairs: Sequence[Comparison]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Board:
+class ResultTable:
     """The cells of one experiment on one stream, arranged as methods × scenarios."""
 
     section: Section
     stream: str
-    cells: Sequence[Evidence]
+    cells: Sequence[TableCell]
     gaps: Sequence[Gap]
     order: Sequence[str]  # of the rows: a method that is refused everywhere is not among them and comes last
 
     @property
-    def _places(self) -> "list[Evidence | Gap]":
+    def _places(self) -> "list[TableCell | Gap]":
         return [*self.cells, *self.gaps]
 
     @property
@@ -230,13 +230,13 @@ class Board:
             strategies.setdefault(each.strategy, {})[each.row] = None
         return [(name, row) for name, rows in strategies.items() for row in rows]
 
-    def begun(self) -> "Board":
-        """The board without the methods of which nothing is finished yet."""
+    def begun(self) -> "ResultTable":
+        """The table without the methods of which nothing is finished yet."""
         begun, later = {e.row for e in self.cells}, {gap.row for gap in self.gaps if not gap.reason}
         return replace(self, gaps=[gap for gap in self.gaps if gap.row in begun or gap.row not in later])
 
     @cached_property
-    def at(self) -> dict[tuple[str, str], Evidence]:
+    def at(self) -> dict[tuple[str, str], TableCell]:
         return {(e.row, e.column): e for e in self.cells}
 
     @cached_property
@@ -255,16 +255,18 @@ class Board:
         return together(low) + [f"{e.row}, {e.column}: {e.diverged}." for e in self.cells if e.diverged]
 
 
-def boards(section: Section) -> list[Board]:
+def result_tables(section: Section) -> list[ResultTable]:
     """A section's cells, by stream."""
     asked = section.cells or [r.cell for r in section.results]
     every = [*asked, *(cell for cell, _ in section.refused)]
-    return [_board(section, name, every) for name in dict.fromkeys(cell.stream.title for cell in every)]
+    return [_result_table(section, name, every) for name in dict.fromkeys(cell.stream.title for cell in every)]
 
 
-def _board(section: Section, stream: str, every: Sequence[Cell]) -> Board:
+def _result_table(section: Section, stream: str, every: Sequence[Cell]) -> ResultTable:
     place = places([cell for cell in every if cell.stream.title == stream])
-    measured = {place[r.cell]: Evidence(r, *place[r.cell], section.command) for r in section.results if r.cell in place}
+    measured = {
+        place[r.cell]: TableCell(r, *place[r.cell], section.command) for r in section.results if r.cell in place
+    }
     reasons = {place[cell]: reason for cell, reason in section.refused if cell in place}
     gaps = {
         at: Gap(*at, strategy(own_parts(cell)), reasons.get(at, "")) for cell, at in place.items() if at not in measured
@@ -275,7 +277,7 @@ def _board(section: Section, stream: str, every: Sequence[Cell]) -> Board:
         )
     )
     cells = sorted(measured.values(), key=lambda found: order.index(found.row))  # a method's scenarios together
-    return Board(section, stream, cells, list(gaps.values()), order)
+    return ResultTable(section, stream, cells, list(gaps.values()), order)
 
 
 def remarks(section: Section) -> list[str]:

@@ -12,8 +12,8 @@ from threefold.experiments import Cell, Result, Section, Settings
 from threefold.methods import Method, Offline, Part, hyper
 from threefold.methods.part import Setting
 from threefold.report.formatting import plus_minus, title
-from threefold.report.tables import result_tables
-from threefold.report.terminal import fitting, reasons
+from threefold.report.tables import Gap, result_tables
+from threefold.report.terminal import fitting
 from threefold.results import Record, run_key, summarize
 from threefold.scenarios import SCENARIOS
 from threefold.streams import Split
@@ -119,7 +119,7 @@ def test_refused_pairs_are_dashes_with_a_reason(split: Split) -> None:
     lines = drawn(results, refused)
     assert row(lines, "shy") == ["50.00", "50.00", "–"], "nothing is published, so there is no column for it"
     (board,) = result_tables(Section("run", "Run", "table", results, refused))
-    assert reasons(board) == {"shy in Class-IL": "Shy does not like to compete."}
+    assert board.refused == [Gap("shy", "Class-IL", "Other", "Shy does not like to compete.")]
 
 
 def test_a_method_refused_everywhere_still_has_its_row(split: Split) -> None:

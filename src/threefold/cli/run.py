@@ -111,13 +111,14 @@ def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]"
 def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", store: Path) -> None:
     from threefold.experiments import Section
     from threefold.report.tables import result_tables
-    from threefold.report.terminal import fitting, reasons
+    from threefold.report.terminal import fitting
 
     (table,) = result_tables(Section("run", "run", "table", results, refused))
     with console(120) as screen:
         screen.print(fitting(screen, table))
-        for where, reason in reasons(table).items():
-            screen.print(printable(f"– {where}: {reason}"), style="dim", markup=False, highlight=False)
+        for dash in table.refused:
+            told = f"– {dash.row} in {dash.column}: {dash.reason}"
+            screen.print(printable(told), style="dim", markup=False, highlight=False)
         for found in table.cells:
             if found.result.diverged:
                 seeds = ", ".join(map(str, found.result.diverged))

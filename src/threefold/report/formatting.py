@@ -1,7 +1,6 @@
 """How reports write methods and numbers."""
 
 import math
-from datetime import UTC, datetime
 
 from threefold.experiments import Cell
 from threefold.experiments.cell import given
@@ -118,11 +117,6 @@ def duration(seconds: float) -> str:
 def moment(created: str) -> str:
     """2026-03-01T12:00:00+00:00 as 2026-03-01 12:00 UTC."""
     return created[:16].replace("T", " ") + (" UTC" if created.endswith("+00:00") else "")
-
-
-def moment_of(seconds: float) -> str:
-    """A time of the clock in UTC, to the second."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def count(number: int, thing: str, several: str = "") -> str:

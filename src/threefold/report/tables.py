@@ -56,11 +56,11 @@ class TableCell:
 
     @property
     def lowest(self) -> float:
-        return min(self.accuracy.per_seed) if not math.isnan(self.accuracy.mean) else math.nan
+        return float(np.min(self.accuracy.per_seed))  # NaN if a seed diverged
 
     @property
     def highest(self) -> float:
-        return max(self.accuracy.per_seed) if not math.isnan(self.accuracy.mean) else math.nan
+        return float(np.max(self.accuracy.per_seed))
 
     @cached_property
     def paper(self) -> Published | None:

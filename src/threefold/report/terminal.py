@@ -1,6 +1,6 @@
 """Tables for the terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -71,8 +71,3 @@ def fitting(console: Console, table: ResultTable) -> Group:
     if signs := document.legend(table):
         shown.append(Text(signs, style="dim"))
     return Group(*shown)
-
-
-def reasons(table: ResultTable) -> Mapping[str, str]:
-    """Why a cell shows a dash."""
-    return {f"{refused.row} in {refused.column}": refused.reason for refused in table.refused}

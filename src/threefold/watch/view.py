@@ -95,13 +95,13 @@ class View:
         return _folded(name, "<b>Forgetting curves</b> of every cell", f'<div class="cards later" id="{name}"></div>')
 
     def _now(self, trouble: str | None) -> str:
-        stands = self._pace.look(time.time())
+        cohorts = self._pace.look(time.time())
         left = [(each.section, self._left[each.section.name]) for each in self._found if each.section.left]
         done = sum(len(each.section.records) for each in self._found)
         return self.templates.get_template("now.html").render(
             trouble=trouble,
-            running=[stand for stand in stands if stand.note.alive],
-            killed=[stand for stand in stands if not stand.note.alive] if left else [],
+            running=[cohort for cohort in cohorts if cohort.note.alive],
+            killed=[cohort for cohort in cohorts if not cohort.note.alive] if left else [],
             failed=self._failed,
             left=left,
             done=done,

@@ -13,8 +13,8 @@ from fake_sections import figure_c1, grids
 from scipy.stats import ttest_ind, ttest_rel
 
 from threefold.experiments import Section
-from threefold.report.tables import result_tables
 from threefold.report.paper_statements import Truth, statements
+from threefold.report.tables import result_tables
 from threefold.results import Record, Rows, holm, lookup, published_cells
 from threefold.results.statistics import mean_sem
 

@@ -7,8 +7,6 @@ import pytest
 from experiment_lab import furnish
 from tiny_lab import Ended
 
-from threefold.results import Store
-
 SPEC = """
 title = "Small"
 stream = "split"
@@ -31,18 +29,15 @@ RUNS = 2 * 9
 
 def trained(folder: Path) -> Path:
     """The experiment, its data and its store, a.db, in a folder."""
-    from threefold.experiments.ask import Options, ask
-
-    from threefold.experiments import run_cells
+    from threefold.experiments import train_requests
+    from threefold.experiments.request import Options, experiment_request
     from threefold.experiments.spec import load_experiment
 
     furnish(folder, SPEC)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        asked = ask(load_experiment("tiny.toml"), Options(device="cpu"), "experiment tiny.toml")
-        with Store("a.db") as store:
-            asked.follow(store)
-        run_cells(asked.cells, asked.seeds, "a.db")
+        asked = experiment_request(load_experiment("tiny.toml"), Options(device="cpu"), "experiment tiny.toml")
+        train_requests([asked], "a.db")
     return folder
 
 

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -46,20 +45,21 @@ LOOKING = [["status", "--store", "a.db"], ["report", "--format", "csv", "--store
 
 def one_at_a_time(folder: Path) -> None:
     """A hook: if a run goes into training that another process has in training, there is a file `twice`."""
-    module = sys.modules["threefold.experiments.run"]
-    execute = module.execute
+    from threefold.experiments.executor import Local
 
-    def watched(cohort: Any, *rest: Any) -> Any:
+    begin = Local.begin
+
+    def watched(executor: Local, job: Any) -> None:
         with ExitStack() as closing:
-            for run in cohort.runs:
+            for run in job.cohort.runs:
                 file = closing.enter_context((folder / f"training {run.key}").open("w"))
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends, however it does
                 except BlockingIOError:
                     (folder / "twice").touch()
-            return execute(cohort, *rest)
+            begin(executor, job)
 
-    module.execute = watched
+    Local.begin = watched  # type: ignore[method-assign]
 
 
 def one_at_a_time_with_little_memory(folder: Path) -> None:

@@ -3,7 +3,6 @@
 import re
 import shutil
 import sqlite3
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -90,7 +89,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "dataset in stream": (["run", "split-mnits"], ["dataset 'mnits'", "did you mean 'mnist'?"]),
     "dataset in stream beside data": (
         ["run", "split-mnist", *TINY[2:]],
-        ["data is 'tiny.npz', but stream 'split-mnist' names its data", "right would be split --data tiny.npz"],
+        ["data is 'tiny.npz', but stream 'split-mnist' names its data", "use split with data 'tiny.npz'"],
     ),
     "dataset": (["run", "split", "--data", "fashion"], ["dataset 'fashion'", "did you mean 'fashion-mnist'?"]),
     "scenario": ([*MNIST, "--scenario", "clas"], ["scenario 'clas'", "did you mean 'class'?"]),
@@ -284,7 +283,7 @@ def test_what_does_not_fit_into_memory_is_one_sentence(lab: Path, cli: Cli, monk
     def full(*_: object, **__: object) -> None:
         raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train", full)
+    monkeypatch.setattr("threefold.experiments.executor.train", full)
     sentence = one_sentence(cli(*TINY, "--scenario", "class", "--seeds", "1"))
     assert "split-tiny Class-IL none does not fit into memory (hidden 8, batch 16)" in sentence
     assert "use smaller numbers" in sentence
@@ -296,6 +295,6 @@ def test_an_error_of_our_own_keeps_its_traceback(lab: Path, cli: Cli, monkeypatc
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train", broken)
+    monkeypatch.setattr("threefold.experiments.executor.train", broken)
     with pytest.raises(ZeroDivisionError):
         cli(*TINY)

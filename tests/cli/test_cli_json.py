@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from tiny_lab import SETTINGS, Ended, arrays, leftovers, write_npz
 
 from threefold.engine import Checkpoint, Replicas
+from threefold.experiments import executor
 from threefold.methods import METHODS, Part, hyper
 from threefold.methods.part import Setting
 from threefold.methods.registry import Entry
@@ -41,14 +41,13 @@ def chooser(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The seeds of each cohort that was trained."""
-    module = sys.modules["threefold.experiments.execute"]
-    real, cohorts = module.train, []
+    real, cohorts = executor.train, []
 
     def spy(stream: object, asked: Sequence[Replicas], *rest: object) -> object:
         cohorts.append([seed for replicas in asked for seed in replicas.seeds])
         return real(stream, asked, *rest)
 
-    monkeypatch.setattr(module, "train", spy)
+    monkeypatch.setattr(executor, "train", spy)
     return cohorts
 
 
@@ -109,7 +108,7 @@ def test_a_second_run_trains_nothing_and_prints_the_same_bytes(
     def untouched(*_: object, **__: object) -> None:
         raise AssertionError("a run that is in the store was trained again")
 
-    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train", untouched)
+    monkeypatch.setattr(executor, "train", untouched)
     assert cli(*RUN, "--seeds", "2") == first
     assert document(cli(*RUN, "--seeds", "2,1"))["results"][0]["spec"]["seeds"] == [2, 1]
 
@@ -208,9 +207,8 @@ def test_a_damaged_checkpoint_is_named_set_aside_and_not_used(lab: Path, cli: Cl
         raise Killed
 
     fresh = cli(*RUN, "--scenario", "class", "--seeds", "2", "--store", "fresh.db")
-    module = sys.modules["threefold.experiments.execute"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_record", killed)
+        patch.setattr(executor, "records_of", killed)
         with pytest.raises(Killed):
             cli(*RUN, "--scenario", "class", "--seeds", "2")
     (path,) = (lab / "threefold.db.checkpoints").glob("*.pt")

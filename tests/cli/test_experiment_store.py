@@ -196,7 +196,7 @@ def test_status_shows_what_a_live_process_trains(lab: Path, cli: Cli) -> None:
         command.wait_until(lambda: (lab / "stuck").exists())
         (name,) = locks(lab / "b.db")
         lines = cli("status", "--store", "b.db").out.splitlines()
-        assert lines[0].startswith("tiny: 6 of 18 runs done, 12 left")
+        assert lines[0].startswith("tiny: 4 of 18 runs done, 14 left")
         where = f"(process {command.process.pid} on {platform.node()})"
         assert re.fullmatch(rf"running: split-tiny [^(]* ×\d {re.escape(where)}", lines[1])
         progress = {"step": 9, "steps": 18, "task": 1, "tasks": 3, "accuracy": None}

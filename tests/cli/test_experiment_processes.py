@@ -162,22 +162,6 @@ def test_a_time_limit_that_is_none(place: Path, limit: str) -> None:
     assert not (place / "a.db").exists()
 
 
-def test_ctrl_c_stops_as_cleanly(place: Path, undisturbed: list[tuple[Any, ...]]) -> None:
-    store = place / "a.db"
-    with Command(place, *EXPERIMENT, "a.db") as command:
-        command.wait_until(lambda: count(store) > 4 and locks(store))
-        command.send(signal.SIGINT)
-        ended = command.ended()
-    match = re.fullmatch(MORE, ended.err)
-    assert ended.status == 3
-    assert match, ended.err
-    assert count(store) == RUNS - int(match[1])
-    assert set(rows(store)) < set(undisturbed)
-    assert locks(store) == set()
-    finish(place)
-    assert rows(store) == undisturbed
-
-
 def test_a_second_ctrl_c_stops_at_once_and_loses_no_finished_run(
     place: Path, undisturbed: list[tuple[Any, ...]]
 ) -> None:

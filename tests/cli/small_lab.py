@@ -1,11 +1,9 @@
 """A small experiment with its store, trained once for the tests of a file."""
 
-import re
 from pathlib import Path
 
 import pytest
 from experiment_lab import furnish
-from tiny_lab import Ended
 
 SPEC = """
 title = "Small"
@@ -39,10 +37,3 @@ def trained(folder: Path) -> Path:
         asked = experiment_request(load_experiment("tiny.toml"), Options(device="cpu"), "experiment tiny.toml")
         train_requests([asked], "a.db")
     return folder
-
-
-def sentence(ended: Ended) -> str:
-    """What a command said that could not be done."""
-    assert (ended.status, ended.out) == (2, "")
-    assert re.fullmatch(r"threefold: [^\n]*[.?]\n", ended.err), ended.err
-    return ended.err

@@ -12,30 +12,11 @@ from tiny_lab import SETTINGS, Ended, arrays, leftovers, write_npz
 
 from threefold.engine import Checkpoint, Replicas
 from threefold.experiments import executor
-from threefold.methods import METHODS, Part, hyper
-from threefold.methods.part import Setting
-from threefold.methods.registry import Entry
+from threefold.methods import METHODS
 from threefold.results import measure
 
 Cli = Callable[..., Ended]
 RUN = ["run", "split", "--data", "tiny.npz", "--tasks", "2", *SETTINGS, "--json"]
-
-
-class Chooser(Part):
-    """A method that needs to be told the task."""
-
-    name = "chooser"
-    strength: float = hyper("does nothing", 1.0, gt=0)
-
-    def refuse(self, setting: Setting) -> str | None:
-        if setting.outputs.scenario.task_known:
-            return None
-        return f"Chooser must be told the task; in {setting.outputs.scenario.title} it is not."
-
-
-@pytest.fixture
-def chooser(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "chooser", Entry("chooser", "Chooser", "Tests", "", Chooser))
 
 
 @pytest.fixture
@@ -131,36 +112,36 @@ def test_only_missing_seeds_are_trained(lab: Path, cli: Cli, trained: list[list[
         ["--batch", "15"],
         ["--tasks", "1"],
         ["--data", "other.npz"],
-        ["--method", "chooser:strength=2"],
+        ["--method", "picky:strength=2"],
     ],
     ids=lambda words: " ".join(words),
 )
-@pytest.mark.usefixtures("chooser")
+@pytest.mark.usefixtures("picky")
 def test_whatever_determines_a_run_is_part_of_its_key(
     lab: Path, cli: Cli, trained: list[list[int]], other: list[str]
 ) -> None:
     write_npz(lab / "other.npz", train_x=1 - arrays()["train_x"])
     base = [*RUN, "--scenario", "task", "--seeds", "1"]
-    document(cli(*base, "--method", "chooser"))
-    document(cli(*base, *([] if "--method" in other else ["--method", "chooser"]), *other))
+    document(cli(*base, "--method", "picky"))
+    document(cli(*base, *([] if "--method" in other else ["--method", "picky"]), *other))
     assert trained == [[1], [1]]
 
 
-@pytest.mark.usefixtures("chooser")
+@pytest.mark.usefixtures("picky")
 def test_refused_combinations_are_listed_with_their_reason(lab: Path, cli: Cli) -> None:
-    made = document(cli(*RUN, "--method", "none", "--method", "chooser", "--seeds", "1"))
+    made = document(cli(*RUN, "--method", "none", "--method", "picky", "--seeds", "1"))
     assert len(made["results"]) == 4
     assert made["refused"] == [
-        {"scenario": name, "method": "chooser", "reason": f"Chooser must be told the task; in {title} it is not."}
+        {"scenario": name, "method": "picky", "reason": f"Picky must be told the task [always]; in {title} it is not."}
         for name, title in (("domain", "Domain-IL"), ("class", "Class-IL"))
     ]
 
 
-@pytest.mark.usefixtures("chooser")
+@pytest.mark.usefixtures("picky")
 def test_one_method_may_be_compared_with_itself_at_other_hyperparameters(lab: Path, cli: Cli) -> None:
-    asked = [word for strength in (1, 2, 2) for word in ("--method", f"chooser:strength={strength}")]
+    asked = [word for strength in (1, 2, 2) for word in ("--method", f"picky:strength={strength}")]
     made = document(cli(*RUN, "--scenario", "task", *asked, "--seeds", "1"))
-    strengths = [r["spec"]["method"]["hyperparameters"]["chooser"]["strength"] for r in made["results"]]
+    strengths = [r["spec"]["method"]["hyperparameters"]["picky"]["strength"] for r in made["results"]]
     assert strengths == [1.0, 2.0]
 
 

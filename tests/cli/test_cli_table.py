@@ -15,29 +15,12 @@ from tiny_lab import SETTINGS, Ended, Terminal, arrays
 import threefold
 from threefold.cli.run import typed
 from threefold.experiments import Request
-from threefold.methods import METHODS, Part, hyper
-from threefold.methods.part import Setting
-from threefold.methods.registry import Entry
 
 Cli = Callable[..., Ended]
 RUN = ["run", "split", "--data", "tiny.npz", "--tasks", "2", *SETTINGS]
 
 
-class Picky(Part):
-    """A method that needs to be told the task."""
-
-    name = "picky"
-    strength: float = hyper("does nothing", 1.0, gt=0)
-
-    def refuse(self, setting: Setting) -> str | None:
-        if setting.outputs.scenario.task_known:
-            return None
-        return f"Picky must be told the task [always]; in {setting.outputs.scenario.title} it is not."
-
-
-@pytest.fixture(autouse=True)
-def _picky(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "picky", Entry("picky", "Picky One", "Tests", "", Picky))
+pytestmark = pytest.mark.usefixtures("picky")
 
 
 def shown(ended: Ended) -> list[str]:

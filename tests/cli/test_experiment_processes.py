@@ -28,6 +28,7 @@ from experiment_lab import (
     server,
     slow_to_plan,
     stuck_in_the_third,
+    time_is_over_in_the_third,
     trained,
     write_down_cohorts,
 )
@@ -112,12 +113,12 @@ def test_killed_right_after_storing_nothing_is_left_behind(place: Path, undistur
 def test_a_time_limit_stops_cleanly_and_the_same_command_goes_on(
     place: Path, undisturbed: list[tuple[Any, ...]]
 ) -> None:
-    with Command(place, *EXPERIMENT, "a.db", "--time-limit", "1", hook=write_down_cohorts) as command:
+    with Command(place, *EXPERIMENT, "a.db", "--time-limit", "60", hook=time_is_over_in_the_third) as command:
         ended = command.ended()
     match = re.fullmatch(MORE, ended.err)
     assert ended.status == 3
     assert match, ended.err
-    assert 0 < count(place / "a.db") == RUNS - int(match[1]) < RUNS
+    assert count(place / "a.db") == RUNS - int(match[1]) == 4, "two cohorts of two seeds"
     assert "Tiny" in ended.out, "what there is so far is shown"
     assert set(rows(place / "a.db")) < set(undisturbed)
     assert locks(place / "a.db") == set()

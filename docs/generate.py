@@ -13,9 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from threefold.experiments.ask import sections
-
-from threefold.experiments import Cell, Section
+from threefold.experiments import Cell, Section, sections
 from threefold.experiments.cell import written
 from threefold.experiments.spec import paper_experiment
 from threefold.experiments.status import seconds

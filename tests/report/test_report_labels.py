@@ -16,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.text import Text
 from page_reader import Page
-from threefold.experiments.ask import Asked, sections
 
-from threefold.experiments import Cell, Result, Section
+from threefold.experiments import Asked, Cell, Request, Result, Section, sections
 from threefold.methods import METHODS, Part, hyper
 from threefold.methods.registry import Entry
 from threefold.report import render
@@ -54,9 +53,9 @@ def plugged_in(part: type[Part] = Mas) -> Iterator[None]:
 
 def stored(path: Path, section: Section) -> Section:
     """The section as a process finds it in a store, one that does not know the user's methods."""
-    cells = [result.cell for result in section.results]
+    asked = [Asked(result.cell, tuple(section.results[0].seeds)) for result in section.results]
     with Store(path) as store:
-        Asked(section.name, section.title, tuple(section.results[0].seeds), cells, [], kind=section.kind).add(store)
+        Request(section.name, section.title, asked, kind=section.kind, from_file=False).remember(store)
         store.add(record for result in section.results for record in result.records)
     with Store(path, readonly=True) as store:
         (found,) = sections(store)

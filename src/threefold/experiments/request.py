@@ -191,7 +191,7 @@ def _stream(given: Stream | str, data: str | None, tasks: int | None, report: Re
             raise ThreefoldError(
                 f"data is '{data}', but stream '{given}' names its data; use {kind.name} with data '{data}'."
             )
-        return kind(load(data or named or "mnist", report=report), tasks)
+        return kind(load((named or "mnist") if data is None else data, report=report), tasks)
     if not isinstance(given, Stream):
         raise ThreefoldError(f"stream must be a name such as 'split-mnist' or Split(data), got {given!r}.")
     if tasks is not None:

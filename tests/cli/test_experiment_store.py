@@ -39,10 +39,10 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
     assert "experiment 'tiny.toml' has 5 mistakes: " in said
     for mistake in (
         "stream 'spilt' is not known; did you mean 'split'?",
-        "training.iters is 0; right would be 1 or more",
+        "training.iters must be 1 or more, got 0",
         "seeds is 'x', which is none of the forms there are; use a count",
         "methods[1]: hyperparameter of ewc 'strenght' is not known; did you mean 'strength'?",
-        "tasks is 0; right would be 1 or more",
+        "tasks must be 1 or more, got 0",
     ):
         assert f" {mistake}" in said
     assert contents(lab) == before
@@ -65,9 +65,9 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
         (["experiment", "tiny.toml", "--store", "no/such.db"], "store 'no/such.db' cannot be created"),
         (["reproduce", "table6"], "experiment 'table6' is not known; did you mean 'table"),
         (["reproduce"], "name is missing"),
-        (["reproduce", "table4", "--time-limit", "soon"], "time-limit is 'soon'; right would be a valid number"),
-        (["reproduce", "table4", "--time-limit"], "time-limit has no value; right would be --time-limit VALUE"),
-        (["reproduce", "table4", "--quick=3"], "quick takes no value; right would be --quick alone"),
+        (["reproduce", "table4", "--time-limit", "soon"], "time-limit must be a valid number, got 'soon'"),
+        (["reproduce", "table4", "--time-limit"], "time-limit has no value; use --time-limit VALUE"),
+        (["reproduce", "table4", "--quick=3"], "quick takes no value; use --quick alone"),
         (["report"], "store 'threefold.db' does not exist"),
         (["status"], "store 'threefold.db' does not exist"),
         (["report", "--store", "a.db", "--format", "latx"], "format 'latx' is not known; did you mean 'latex'?"),

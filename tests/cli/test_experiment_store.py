@@ -57,8 +57,14 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
         (["experiment", "tiny.toml", "--only", "ewk"], "only 'ewk' is not known; did you mean 'ewc'?"),
         (["experiment", "tiny.toml", "--seeds", "0"], "seeds is '0'"),
         (["experiment", "tiny.toml", "--seeds", ""], "seeds is ''"),
-        (["experiment", "tiny.toml", "--iters", "0"], "iters is '0'"),
-        (["experiment", "tiny.toml", "--iters", "-1"], "iters is '-1'"),
+        (
+            ["experiment", "tiny.toml", "--iters", "0"],
+            "iters must be a whole number of iterations, at least 1, got '0'",
+        ),
+        (
+            ["experiment", "tiny.toml", "--iters", "-1"],
+            "iters must be a whole number of iterations, at least 1, got '-1'",
+        ),
         (["experiment", "tiny.toml", "--device", "gpu"], "device 'gpu' is not known; did you mean 'cpu'?"),
         (["experiment", "large.toml"], "batch must be at most 80, got 100: the smallest task has 80 training samples"),
         (["experiment", "nodata.toml"], "absent.npz"),

@@ -15,8 +15,6 @@ from threefold.errors import ThreefoldError
 
 Array = NDArray[Any] | Tensor
 
-_UNIT = np.arange(256, dtype=np.float32) / np.float32(255)
-
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -29,7 +27,7 @@ class Dataset:
 
     name: str
     train_x: Tensor
-    """float32, (N, *shape); images of the known datasets are (N, 28, 28) in [0, 1]"""
+    """float32, (N, *shape); images of the known datasets are (N, 28, 28) or (N, 3, 32, 32), in [0, 1]"""
     train_y: Tensor
     """int64, (N,), labels 0…C−1"""
     test_x: Tensor
@@ -152,7 +150,10 @@ def _inputs(field: str, value: object) -> NDArray[np.float32]:
     if given.size == 0:
         raise ThreefoldError(f"{field} has shape {given.shape} and is empty; it must hold at least one sample.")
     if given.dtype == np.uint8:
-        return np.ascontiguousarray(_UNIT[given])
+        # into PyTorch's memory: NumPy asks for huge pages, for which a virtual machine may have to wait a second
+        unit: NDArray[np.float32] = torch.empty(given.shape, dtype=torch.float32).numpy()
+        np.divide(given, np.float32(255), out=unit)
+        return unit
     with np.errstate(over="ignore"):
         x = np.array(given, dtype=np.float32, order="C", copy=True)
     finite = np.isfinite(x).reshape(len(x), prod(x.shape[1:])).all(axis=1)

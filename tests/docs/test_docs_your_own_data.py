@@ -147,6 +147,12 @@ ARRAYS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "a class without training samples": lambda a: {"train_y": a["train_y"] % 5},
     "a class without test samples": lambda a: {"test_y": a["test_y"] % 5},
 }
+SCALES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "values that normalising would make infinite": lambda a: {
+        "train_x": 1e-30 * a["train_x"],
+        "test_x": 1e20 * a["test_x"],
+    },
+}
 FILES = {
     "it is not there": "absent.npz",
     "it is a folder": "folder.npz",
@@ -209,7 +215,7 @@ def said() -> dict[str, str]:
 
 
 def test_the_page_lists_the_errors_that_are_tried_here() -> None:
-    assert list(said()) == [*ARRAYS, *FILES, *TASKS]
+    assert list(said()) == [*ARRAYS, *SCALES, *FILES, *TASKS]
 
 
 @pytest.mark.parametrize("wrong", ARRAYS)
@@ -223,6 +229,13 @@ def test_errors_of_arrays(shapes: dict[str, Any], tmp_path: Path, wrong: str) ->
         with pytest.raises(ThreefoldError) as caught:
             threefold.load(tmp_path / "shapes.npz")
         assert str(caught.value) == f"data file '{tmp_path / 'shapes.npz'}': {said()[wrong]}"
+
+
+@pytest.mark.parametrize("wrong", SCALES)
+def test_errors_of_scales(shapes: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(ThreefoldError) as caught:
+        Dataset.from_arrays(**shapes | SCALES[wrong](shapes), name="shapes").normalized()
+    assert str(caught.value) == said()[wrong]
 
 
 @pytest.mark.parametrize("wrong", FILES)

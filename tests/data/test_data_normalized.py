@@ -3,6 +3,7 @@
 import math
 import pickle
 import statistics
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import threefold
+from threefold import scenarios
 from threefold.data import Dataset, FileState, dataset
 from threefold.errors import ThreefoldError
+from threefold.experiments import Cell, request
+from threefold.experiments.cell import Settings
+from threefold.experiments.command import run_command
+from threefold.experiments.spec import Experiment
+from threefold.methods import Method
+from threefold.results import run_key
 from threefold.streams import Split
 
 
@@ -121,3 +130,57 @@ def test_on_another_machine_they_are_the_same(monkeypatch, state):
         assert (there.fingerprint, there.is_normalized) == (mine.fingerprint, mine.is_normalized)
         assert there.train_x.equal(mine.train_x)
         assert there.test_y.equal(mine.test_y)
+
+
+EXPERIMENT = """
+stream = "split"
+data = "drawn.npz"
+normalize = true
+tasks = 3
+scenarios = ["class"]
+seeds = 1
+training = { iters = 2, hidden = 8, batch = 4 }
+methods = [{ method = "none" }]
+"""
+
+
+def test_the_option_is_the_same_on_the_command_line_in_files_and_in_python(tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = made(3, 4, 4)
+    np.savez("drawn.npz", train_x=data.train_x, train_y=data.train_y, test_x=data.test_x, test_y=data.test_y)
+    Path("drawn.toml").write_text(EXPERIMENT)
+    quick = {"scenario": "class", "seeds": 1, "iters": 2, "hidden": 8, "batch": 4, "device": "cpu"}
+    words = [word for name, value in quick.items() for word in (f"--{name}", value)]
+    plain, found = (threefold.run(Split(each, 3), **quick).records[0].spec for each in (data, data.normalized()))
+    assert found["stream"] == plain["stream"] | {"data": data.normalized().fingerprint, "normalized": True}
+    assert "normalized" not in plain["stream"]
+    assert cli("run", "split", "--data", "drawn.npz", "--normalize", "--tasks", 3, *words).status == 0
+    assert cli("experiment", "drawn.toml", "--device", "cpu").status == 0
+    with threefold.Store("threefold.db", readonly=True) as store:
+        assert sorted(run_key(record.spec) for record in store.all()) == sorted([run_key(plain), run_key(found)])
+
+
+def test_held_out_data_are_normalised_without_themselves():
+    """Nothing that the choice is tested on may be known before."""
+    data = made(2, 2, samples=30)
+    spec = Experiment.model_validate(tomllib.loads(EXPERIMENT) | {"name": "held", "validation": {"share": 0.4}})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(request, "load", lambda name, report: data)
+        asked = request.experiment_request(spec, request.Options(device="cpu"), "held.toml").asked
+    found = {each.validation: each.cell.stream.data.fingerprint for each in asked}
+    assert found == {False: data.normalized().fingerprint, True: data.validation(0.4).normalized().fingerprint}
+
+
+def test_what_is_normalised_is_not_what_the_paper_trained_on(mnist_like):
+    for data in (mnist_like, mnist_like.normalized()):
+        cell = Cell.of(Split(data), scenarios.find("class"), Method(), Settings(device="cpu"))
+        again = Cell.of_description(cell.described())
+        assert cell.comparable == again.comparable == (not data.is_normalized)
+        for each in (cell, again):
+            assert ("--normalize" in run_command([each], [1]).split()) == data.is_normalized
+
+
+@pytest.fixture
+def mnist_like():
+    x, y = np.zeros((2560, 4, 4), np.uint8), np.arange(2560) % 10
+    return Dataset.from_arrays(x, y, x, y, name="mnist")

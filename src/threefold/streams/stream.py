@@ -51,11 +51,13 @@ class Stream(ABC):
             raise ThreefoldError(f"tasks must be at least 1, got {self.tasks}.")
 
     @classmethod
-    def without_data(cls, name: str, fingerprint: str, tasks: int, first: int | None = None) -> Self:
+    def without_data(
+        cls, name: str, fingerprint: str, tasks: int, first: int | None = None, is_normalized: bool = False
+    ) -> Self:
         """A stream to report on: it knows the name of its data, but cannot cut them into tasks."""
         stream = cls.__new__(cls)
         nothing = torch.empty(0, 0)
-        stream._take(Dataset(name, nothing, nothing.long(), nothing, nothing.long(), fingerprint))
+        stream._take(Dataset(name, nothing, nothing.long(), nothing, nothing.long(), fingerprint, is_normalized))
         stream.cut, stream.tasks = tasks, tasks if first is None else first
         return stream
 

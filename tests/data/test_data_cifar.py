@@ -15,7 +15,6 @@ import pytest
 import tiny_cifar
 import torch
 from PIL import Image
-from test_data_packages import script
 from tiny_mirror import HASTY, known_files
 
 import threefold
@@ -25,8 +24,6 @@ from threefold.data.cache import home
 from threefold.data.catalog import CATALOG, Archive
 from threefold.data.sources import obtain
 from threefold.errors import ThreefoldError
-
-__all__ = ["script"]
 
 TEN, HUNDRED, PACKAGE = tiny_cifar.batches(), tiny_cifar.hundred(), tiny_cifar.package()
 

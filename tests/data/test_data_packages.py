@@ -18,23 +18,6 @@ from threefold.errors import ThreefoldError
 NPM = Npm("tiny-data@1.0.0")
 
 
-@pytest.fixture
-def script(tmp_path, monkeypatch):
-    """Puts a shell script on the PATH, which holds nothing else but the shell's own tools."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for tool in ("sh", "cp", "tar", "gzip", "mkdir", "sleep", "echo"):
-        found = next(path for base in ("/usr/bin", "/bin") if (path := Path(base, tool)).exists())
-        (folder / tool).symlink_to(found)
-    monkeypatch.setenv("PATH", str(folder))
-
-    def write(name: str, text: str) -> None:
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
-
-    return write
-
-
 def pack(path: Path, folder: str, files: dict[str, bytes]) -> Path:
     with tarfile.open(path, "w:gz") as package:
         for name, content in files.items():

@@ -144,6 +144,7 @@ def picture(width=1024, height=tiny_cifar.IMAGES, mode="RGB", kind="PNG"):
         ("train_lables.json", b"[1]", "refused: its train_lables.json has 1 labels, and must have at least 20"),
         ("test_lables.json", b"0" * 300_000, "refused: its test_lables.json is not JSON"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_package_that_is_something_else_is_refused_and_the_archive_asked(
     known, tmp_path, script, mirror, remarks, member, content, why

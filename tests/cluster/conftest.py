@@ -29,8 +29,8 @@ def started(tmp_path_factory: pytest.TempPathFactory, token: Path, trouble: Path
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv(TROUBLE, str(trouble))
         patch.setenv("THREEFOLD_DATA", str(tmp_path_factory.mktemp("data")))
-        here = str(Path(__file__).parent)  # a method of one's own must be there on every node
-        patch.setenv("PYTHONPATH", here, prepend=os.pathsep)
+        here = Path(__file__).parent  # a method of one's own must be there on every node
+        patch.setenv("PYTHONPATH", f"{here}{os.pathsep}{here.parent / 'cli'}", prepend=os.pathsep)
         nodes = Nodes()
         with connected(nodes.address, "cpu"):  # all tests are one job of Ray's, so that workers start once
             yield nodes

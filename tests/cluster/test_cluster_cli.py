@@ -56,5 +56,5 @@ def test_an_address_where_nobody_listens(said: Callable[..., str], monkeypatch: 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    wanted = rf"threefold: cluster '{address}' cannot be reached \(.*refused\); right would be a node of it, with.*\n"
+    wanted = rf"threefold: cluster '{address}' cannot be reached \(.*refused\); use a node of it, with.*\n"
     assert re.fullmatch(wanted, said("--cluster", address))

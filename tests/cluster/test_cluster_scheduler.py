@@ -10,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from two_nodes import PATIENCE, SPEC, Fragile, Heard, Nodes, arrays, cell, checkpoints, measured, split, stored
+import two_nodes
+from small_cells import measured, train_cells
+from two_nodes import PATIENCE, SPEC, Fragile, Heard, Locked, Nodes, Scaled, arrays, cell, checkpoints, split, stored
 
 from threefold import Split, Store, ThreefoldError
 from threefold.cli import main
 from threefold.cluster import connected
-from threefold.experiments import Failed, Place, Stopped, run_cells
+from threefold.experiments import Executor, Failed, Stopped
 from threefold.experiments.status import status_of
 from threefold.results.cohort_table import given_up
 
@@ -29,59 +31,59 @@ def small() -> Split:
 
 
 @pytest.fixture
-def place(nodes: Nodes) -> Iterator[Place]:
+def cluster(nodes: Nodes) -> Iterator[Executor]:
     with connected(nodes.address, "cpu") as cluster:
         yield cluster
 
 
 def test_what_the_cluster_began_is_finished_here_and_the_other_way_round(
-    place: Place, small: Split, tmp_path: Path
+    cluster: Executor, small: Split, tmp_path: Path
 ) -> None:
     cells = [cell(small, "ewc:strength=100", iters=150)]
-    undisturbed = measured(run_cells(cells, (1,), None))
-    for first, second in ((place, None), (None, place)):
+    undisturbed = measured(*train_cells(cells, (1,), None))
+    for first, second in ((cluster, None), (None, cluster)):
         store = tmp_path / f"{second is None}.db"
         with pytest.raises(Stopped):
-            run_cells(cells, (1,), store, None, lambda store=store: bool(checkpoints(store)), first)
+            train_cells(cells, (1,), store, None, lambda store=store: bool(checkpoints(store)), first)
         assert len(checkpoints(store)) == 1
         heard = Heard()
-        assert measured(run_cells(cells, (1,), store, heard, place=second)) == undisturbed
+        assert measured(*train_cells(cells, (1,), store, heard, executor=second)) == undisturbed
         assert min(task for _, task in heard.words) > 0
         assert not Path(f"{store}.checkpoints").exists()
 
 
 def test_a_cohort_is_cut_for_idle_cpus_and_goes_on_here_as_it_was_cut(
-    place: Place, small: Split, tmp_path: Path
+    cluster: Executor, small: Split, tmp_path: Path
 ) -> None:
     cells, store, heard = [cell(small, "none", iters=150)], tmp_path / "a.db", Heard()
     with pytest.raises(Stopped):
-        run_cells(cells, (1, 2, 3, 4), store, heard, lambda: bool(checkpoints(store)), place)
+        train_cells(cells, (1, 2, 3, 4), store, heard, lambda: bool(checkpoints(store)), cluster)
     assert heard.cohorts == [2, 2]
     begun, here = {path.stem for path in checkpoints(store)}, Heard()
-    (result,) = run_cells(cells, (1, 2, 3, 4), store, here)
+    (result,) = train_cells(cells, (1, 2, 3, 4), store, here)
     assert here.cohorts == [2, 2]
     assert all(task > 0 for name, task in here.words if name in begun), "from its checkpoint"
     assert begun <= {name for name, _ in here.words}
-    (whole,) = run_cells(cells, (1, 2, 3, 4), None)
+    (whole,) = train_cells(cells, (1, 2, 3, 4), None)
     np.testing.assert_allclose(result.matrix, whole.matrix, atol=2.6)  # one sample of 40 on the fence
 
 
-def test_a_worker_that_dies_is_replaced(place: Place, small: Split, tmp_path: Path, trouble: Path) -> None:
+def test_a_worker_that_dies_is_replaced(cluster: Executor, small: Split, tmp_path: Path, trouble: Path) -> None:
     cells, heard = [cell(small, Fragile(), iters=20)], Heard()
-    undisturbed = measured(run_cells(cells, (1,), None))
+    undisturbed = measured(*train_cells(cells, (1,), None))
     trouble.write_text("death")
-    assert measured(run_cells(cells, (1,), tmp_path / "a.db", heard, place=place)) == undisturbed
+    assert measured(*train_cells(cells, (1,), tmp_path / "a.db", heard, executor=cluster)) == undisturbed
     assert len(heard.warnings) == 1
 
 
 def test_three_failures_are_written_down_and_the_rest_goes_on(
-    place: Place, small: Split, tmp_path: Path, trouble: Path
+    cluster: Executor, small: Split, tmp_path: Path, trouble: Path
 ) -> None:
     cells, store, heard = [cell(small, Fragile(), iters=20), cell(small, "none", iters=20)], tmp_path / "a.db", Heard()
     trouble.write_text("error")
     reason = "3 times, at last by ValueError: the second task is too much"
     with pytest.raises(Failed, match=rf"fragile ×2 failed \({reason}\); everything else is done; mend that "):
-        run_cells(cells, SEEDS, store, heard, place=place)
+        train_cells(cells, SEEDS, store, heard, executor=cluster)
     assert len(heard.warnings) == 3
     assert heard.warnings[-1] == f"split-small Class-IL fragile ×2 failed: {reason}. The others go on."
     assert [row["spec"]["method"]["name"] for row in stored(store)] == ["none"] * 2
@@ -91,19 +93,42 @@ def test_three_failures_are_written_down_and_the_rest_goes_on(
     with Store(store, readonly=True) as opened:
         assert [line for line in status_of(opened) if line.startswith("failed: ") and line.endswith(reason)]
     trouble.unlink()
-    assert len(run_cells(cells, SEEDS, store, place=place)) == 2
+    assert len(train_cells(cells, SEEDS, store, executor=cluster)) == 2
     assert not Path(f"{store}.checkpoints").exists()
 
 
-def test_out_of_memory_halves(place: Place, small: Split, tmp_path: Path, trouble: Path) -> None:
+def test_a_worker_with_other_code_of_a_method_of_ones_own_is_refused(
+    cluster: Executor, small: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers import the module as it is on the disk."""
+    monkeypatch.setattr(two_nodes, "FACTOR", 2.0)
+    cells = [cell(small, Scaled(), iters=10)]
+    assert cells[0].spec()["method"]["code"], "known before it travels"
+    with pytest.raises(Failed, match=r"scaled ×1 failed \(the worker has other code of a method of your own\)"):
+        train_cells(cells, (1,), tmp_path / "a.db", executor=cluster)
+    assert stored(tmp_path / "a.db") == []
+    monkeypatch.undo()
+    (result,) = train_cells([cell(small, Scaled(), iters=10)], (1,), tmp_path / "a.db", executor=cluster)
+    assert [row["key"] for row in stored(tmp_path / "a.db")] == [record.key for record in result.records]
+
+
+def test_what_no_key_covers_is_trained_there_and_not_stored(cluster: Executor, small: Split, tmp_path: Path) -> None:
+    cells, heard = [cell(small, Locked(), iters=10)], Heard()
+    (result,) = train_cells(cells, (1,), tmp_path / "a.db", heard, executor=cluster)
+    assert measured(result)[0]["matrix"] == measured(*train_cells(cells, (1,)))[0]["matrix"]
+    assert "Locked depends on a lock" in heard.warnings[0]
+    assert (len(heard.warnings), stored(tmp_path / "a.db")) == (1, [])
+
+
+def test_out_of_memory_halves(cluster: Executor, small: Split, tmp_path: Path, trouble: Path) -> None:
     cells, heard = [cell(small, Fragile(), iters=10), cell(small, "none", iters=10)], Heard()
     trouble.write_text("memory 1")
-    run_cells(cells, SEEDS, tmp_path / "a.db", heard, place=place)
+    train_cells(cells, SEEDS, tmp_path / "a.db", heard, executor=cluster)
     assert sorted(heard.cohorts) == [1, 1, 2, 2]
     assert heard.warnings == ["split-small Class-IL fragile ×2 does not fit into memory; it is trained in two halves."]
     trouble.write_text("memory 0")
     with pytest.raises(Failed, match=r"fragile does not fit into memory \(hidden 8, batch 16\)"):
-        run_cells(cells, (3,), tmp_path / "a.db", place=place)
+        train_cells(cells, (3,), tmp_path / "a.db", executor=cluster)
 
 
 def test_a_node_with_another_version_is_left_out(nodes: Nodes, small: Split, tmp_path: Path) -> None:
@@ -112,10 +137,10 @@ def test_a_node_with_another_version_is_left_out(nodes: Nodes, small: Split, tmp
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: threefold\nVersion: 9.9\n")
     node = nodes.add({"PYTHONPATH": f"{other.parent}:{os.environ['PYTHONPATH']}"})
     try:
-        with connected(nodes.address, "cpu") as place:
+        with connected(nodes.address, "cpu") as cluster:
             cells, heard = [cell(small, method, iters=150) for method in ("none", "offline", "si")], Heard()
-            results = run_cells(cells, (1,), tmp_path / "a.db", heard, place=place)
-        assert measured(results) == measured(run_cells(cells, (1,), None))
+            results = train_cells(cells, (1,), tmp_path / "a.db", heard, executor=cluster)
+        assert measured(*results) == measured(*train_cells(cells, (1,), None))
         (warning,) = heard.warnings
         assert "has threefold 9.9, torch" in warning
         assert "but the driver has threefold " in warning
@@ -124,20 +149,20 @@ def test_a_node_with_another_version_is_left_out(nodes: Nodes, small: Split, tmp
 
 
 def test_where_no_node_has_our_version_nothing_is_trained(
-    place: Place, small: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Executor, small: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from threefold.cluster import task
+    from threefold.cluster import worker
 
-    ours = task.versions()
-    monkeypatch.setattr(task, "versions", lambda: ours | {"torch": "1.0"})
+    ours = worker.versions()
+    monkeypatch.setattr(worker, "versions", lambda: ours | {"torch": "1.0"})
     with pytest.raises(ThreefoldError, match=rf"has .*torch {ours['torch']}, but the driver has .*torch 1\.0; right"):
-        run_cells([cell(small, "none", iters=20)], (1,), tmp_path / "a.db", place=place)
+        train_cells([cell(small, "none", iters=20)], (1,), tmp_path / "a.db", executor=cluster)
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, 1.5, 3.0])
 def test_a_share_that_cannot_be(nodes: Nodes, wrong: float) -> None:
-    with pytest.raises(ThreefoldError, match=rf"^per-cohort is {wrong:g}(; right would be|, but no node of)"):  # noqa: SIM117
+    with pytest.raises(ThreefoldError, match=rf"^per-cohort (must be .*, got {wrong:g}|is {wrong:g}, but no node of)"):  # noqa: SIM117
         with connected(nodes.address, "cpu", wrong):
             pass
 
@@ -212,7 +237,7 @@ def test_the_driver_is_killed_and_the_same_command_goes_on(
     assert not Path("cluster.db.checkpoints").exists()
 
 
-def test_a_node_killed_half_way_changes_no_bit(nodes: Nodes, place: Place, tmp_path: Path) -> None:
+def test_a_node_killed_half_way_changes_no_bit(nodes: Nodes, cluster: Executor, tmp_path: Path) -> None:
     cells = [cell(split(tasks=6), method, iters=100) for method in ("none", "ewc:strength=100", "er:budget=20")]
     store, heard, begun = tmp_path / "cluster.db", Heard(), set[str]()
 
@@ -223,12 +248,12 @@ def test_a_node_killed_half_way_changes_no_bit(nodes: Nodes, place: Place, tmp_p
             nodes.kill_the_second()
         return False
 
-    results = run_cells(cells, SEEDS, store, heard, kill_when_both_have_finished_a_task, place)
+    results = train_cells(cells, SEEDS, store, heard, kill_when_both_have_finished_a_task, cluster)
     assert begun
     (warning,) = heard.warnings
     assert " ×2 is begun again from its last finished task: " in warning
     after = heard.words[heard.words.index(warning) + 1 :]
     assert all(task > 0 for name, task in after if name in begun)
-    assert measured(results) == measured(run_cells(cells, SEEDS, tmp_path / "local.db"))
+    assert measured(*results) == measured(*train_cells(cells, SEEDS, tmp_path / "local.db"))
     assert stored(store) == stored(tmp_path / "local.db")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster.db", "local.db"]

@@ -2,16 +2,17 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import tiny_lab
 
 from threefold import Dataset, Method, Part, Split
 from threefold.engine import Progress
-from threefold.experiments import Cell, Cohort, Result, Settings, Watcher
+from threefold.experiments import Cell, Cohort, Settings, Watcher
 from threefold.methods import parse
 from threefold.results import Store
 from threefold.scenarios import SCENARIOS
@@ -46,9 +47,32 @@ class Fragile(Part):
         if trouble == "death":
             file.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
-        if trouble.startswith("memory") and len(stack.seeds) > int(trouble.removeprefix("memory ")):
+        if trouble.startswith("memory") and len(set(stack.seeds)) > int(trouble.removeprefix("memory ")):
             raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
         return memory
+
+
+FACTOR = 1.0
+LOCK = threading.Lock()
+
+
+class Scaled(Part):
+    """Depends on a number of this module, of which a worker may have another version."""
+
+    name = "scaled"
+
+    def penalty(self, learner: Any) -> Any:
+        return FACTOR * sum((p**2).sum() for p in learner.params.values())
+
+
+class Locked(Part):
+    """Depends on what no key can cover."""
+
+    name = "locked"
+
+    def consolidate(self, stack: Any, memory: Any, task: int) -> Any:
+        with LOCK:
+            return memory
 
 
 class Nodes:
@@ -125,9 +149,7 @@ class Heard(Watcher):
 
 
 def arrays() -> dict[str, Any]:
-    source, y = np.random.default_rng(0), np.arange(360) % 6
-    x = (source.random((360, 4, 4)) / 2 + (np.arange(16).reshape(4, 4) % 6 == y[:, None, None]) / 2).astype(np.float32)
-    return {"train_x": x[:240], "train_y": y[:240], "test_x": x[240:], "test_y": y[240:]}
+    return tiny_lab.arrays(classes=6, train=240, test=120)
 
 
 def split(tasks: int = 3) -> Split:
@@ -142,16 +164,6 @@ def cell(stream: Split, method: str | Part, iters: int) -> Cell:
 
 def checkpoints(store: Path) -> list[Path]:
     return list(Path(f"{store}.checkpoints").glob("*.pt"))
-
-
-def measured(results: list[Result]) -> list[dict[str, Any]]:
-    """Everything but when, where and how fast."""
-    passing = ("created", "timings", "environment")
-    return [
-        {name: value for name, value in record.to_json().items() if name not in passing}
-        for result in results
-        for record in result.records
-    ]
 
 
 def stored(path: Path) -> list[dict[str, Any]]:

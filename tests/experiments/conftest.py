@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from in_progress_lab import train
+from small_cells import train
 
 from threefold.experiments import Result
 

@@ -228,7 +228,7 @@ def test_a_difference_is_that_of_the_last_averages_seed_by_seed() -> None:
 
 def test_the_command_shows_the_ratio(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(bench, "bench_grid", lambda *given: asked.append(given) or [grid.Beside("all", 3.0, 2.0)])
+    monkeypatch.setattr(bench, "bench_grid", lambda *given: asked.append(given) or [grid.GridTime("all", 3.0, 2.0)])
     ended = cli("bench", "grid", "--device", "cpu", "--stream", "permuted")
     assert (ended.status, asked) == (0, [("cpu", "fp32", Permuted, 3)])
     assert "1.50" in ended.out

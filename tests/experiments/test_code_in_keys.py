@@ -1,22 +1,24 @@
 """A run's key covers the code that determines it, wherever that was written."""
 
 import functools
+import re
 import sys
-import threading
 from textwrap import dedent
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_cells import Heard
 
 import threefold
 from threefold import Split
-from threefold.experiments.cell import Cell, Settings
+from threefold.experiments import Asked, Cell, Request, Settings, run_request, train_requests
 from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import EWC, Method
 from threefold.scenarios import SCENARIOS
 
+SHORT = {"iters": 3, "hidden": 4, "batch": 8, "device": "cpu"}
 METHOD = """
 from threefold import Part, hyper
 
@@ -60,8 +62,7 @@ def data():
 
 
 def trained(stream, method, store):
-    short = {"iters": 3, "hidden": 4, "batch": 8, "device": "cpu"}
-    return threefold.run(stream, scenario="task", method=method, seeds=2, store=store, **short)
+    return threefold.run(stream, scenario="task", method=method, seeds=2, store=store, **SHORT)
 
 
 class Reverse(Split):
@@ -205,9 +206,63 @@ def test_sets_cycles_partials_and_tensors_have_sums():
     assert code_of(Mine, {"b", "a"}) == sums[0]
 
 
-def test_what_has_no_sum_is_named():
-    class Mine(Split):
-        pass
+# what no key can cover
 
+
+GUARDED = """
+import threading
+from threefold import Part
+
+GUARD = threading.Lock()
+
+class Guarded(Part):
+    name = "guarded"
+
+    def penalty(self, learner):
+        with GUARD:
+            return {factor} * sum((p**2).sum() for p in learner.params.values())
+"""
+
+
+def guarded(factor):
+    return defined(GUARDED.format(factor=factor), "Guarded")()
+
+
+def test_what_has_no_sum_is_named():
     with pytest.raises(NotCovered, match="lock"):
-        code_of(Mine, {"guard": threading.Lock()})
+        code_of(type(guarded(1)))
+
+
+def test_what_no_key_covers_is_trained_and_never_stored(data, tmp_path):
+    """Beside it what has a key is stored and remembered as ever."""
+    stream, store, heard = Split(data, 2), tmp_path / "runs.db", Heard()
+    request = run_request(stream, ["task"], [guarded(1), "none"], 2, settings=SHORT)
+    with pytest.warns(UserWarning, match="Guarded depends on"):
+        alone = trained(stream, guarded(1), None)
+    ((result, none),) = train_requests([request], store, heard)
+    assert (result.matrix == alone.matrix).all()
+    assert len(heard.warnings) == 1
+    assert re.fullmatch(
+        r"Guarded depends on a lock \(.*\), which no key can cover, so .* nor looked up\.", *heard.warnings
+    )
+    with threefold.Store(store, readonly=True) as opened:
+        assert [record.key for record in opened.all()] == [record.key for record in none.records]
+        (remembered,) = opened.experiments().values()
+        assert [cell["method"] for cell in remembered["cells"]] == ["none"]
+    assert not (tmp_path / "runs.db.checkpoints").exists()
+
+
+def test_two_that_no_key_covers_are_never_taken_for_each_other(data, tmp_path):
+    """Neither in one request, nor in two, though name and hyperparameters are the same."""
+    stream, methods = Split(data, 2), [Method(guarded(factor)) for factor in (0, 1000)]
+    cells = [Cell.of(stream, SCENARIOS["task"], method, Settings(**SHORT)) for method in methods]
+    asked = [Asked(cell, (1, 2)) for cell in cells]
+    (first, second), (again,) = train_requests(
+        [Request("both", "both", asked), Request("again", "again", asked[:1])], tmp_path / "runs.db"
+    )
+    assert not (first.matrix == second.matrix).all()
+    assert (first.matrix == again.matrix).all()
+    with pytest.warns(UserWarning, match="no key can cover"):
+        assert (second.matrix == trained(stream, guarded(1000), tmp_path / "runs.db").matrix).all()
+    with threefold.Store(tmp_path / "runs.db", readonly=True) as opened:
+        assert (list(opened.all()), opened.experiments()) == ([], {})

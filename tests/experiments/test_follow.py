@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from spec_lab import TOP, asked, small_data, write
+from experiment_files import TOP, requested, small_data, write
 from tiny_lab import Ended
 
 import threefold
-from threefold.cli.brief import shortened
-from threefold.experiments import Section
-from threefold.experiments import ask as ask_module
-from threefold.experiments.ask import sections
+from threefold.cli.summary import shortened
+from threefold.experiments import Section, sections
+from threefold.experiments import request as request_module
 from threefold.experiments.status import status_of
 from threefold.report import render
-from threefold.report.evidence import boards
+from threefold.report.tables import result_tables
 from threefold.results import Store, merge
 
 Cli = Callable[..., Ended]
@@ -61,18 +60,18 @@ def seeds(section: Section) -> dict[str, list[int]]:
 
 def follow(text: str, **options: object) -> Section:
     with Store("a.db") as store:
-        asked(text, **options).follow(store)
+        requested(text, **options).remember(store)
     return remembered()
 
 
 def test_what_was_taken_out_of_the_file_is_no_longer_shown_counted_or_corrected_for(cli: Cli) -> None:
     write(THREE.replace("seeds = 3", "seeds = 5"))
     assert cli(*RUN).status == 0
-    assert len(boards(remembered())[0].significance[0].comparisons) == 3
+    assert len(result_tables(remembered())[0].significance[0].comparisons) == 3
     write(TWO.replace("seeds = 3", "seeds = 5"))
     assert cli(*RUN).status == 0
     section = remembered()
-    ((column,),) = [board.significance for board in boards(section)]
+    ((column,),) = [board.significance for board in result_tables(section)]
     (pair,) = column.comparisons
     assert pair.p_holm == pair.difference.p, "one pair needs no correction"
     for kind in ("markdown", "csv", "html"):
@@ -142,7 +141,7 @@ def test_another_device_is_no_other_file(monkeypatch: pytest.MonkeyPatch) -> Non
         store.reconsider("mine", moved)
     assert len(changed["cells"]) == 2
     section = follow(THREE)
-    rows = [row for _, row in boards(section)[0].rows]
+    rows = [row for _, row in result_tables(section)[0].rows]
     assert rows == [
         *("None (precision=fp32, device=cpu)", "None (precision=tf32, device=cuda)"),
         "EWC (strength=1)",
@@ -154,7 +153,7 @@ def test_another_device_is_no_other_file(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_merging_unites_what_two_stores_were_asked_for() -> None:
     follow(TWO)
     with Store("b.db") as store:
-        asked(THREE, seeds="5").follow(store)
+        requested(THREE, seeds="5").remember(store)
     merge("a.db", ["b.db"])
     assert seeds(remembered())["ewc:strength=10.0"] == [1, 2, 3, 4, 5]
 
@@ -180,7 +179,7 @@ def test_a_users_experiment_is_measured_by_its_own_file(
     text = THREE + "[quick]\niters = 5\nhidden = 4\ntasks = 1\nseeds = 1\n"
     if data is None:
         own = threefold.Dataset.from_arrays(**dict(np.load("small.npz")), name="mnist")
-        monkeypatch.setattr(ask_module, "load", lambda *_, **__: own)
+        monkeypatch.setattr(request_module, "load", lambda *_, **__: own)
         text = text.replace('data = "small.npz"', 'data = "mnist"')
     section = follow(text, **options)
     assert list(section.shortened) == told

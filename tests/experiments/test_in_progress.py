@@ -5,13 +5,24 @@ from typing import Any
 
 import pytest
 import torch
-from cohort_lab import Heard, cell, measured, running, small_split
-from in_progress_lab import CELL, SEEDS, Room, Tasks, kill_after, kill_begun, train
-from joint_lab import GENERATIVE
+from small_cells import (
+    CELL,
+    SEEDS,
+    Heard,
+    Room,
+    cell,
+    kill_after,
+    kill_begun,
+    measured,
+    out_of_memory_above,
+    small_split,
+    train,
+    train_cells,
+    when_planned,
+)
 
 from threefold import ThreefoldError
-from threefold.experiments import Result, Run, run_cells
-from threefold.experiments.cohort import Cohort
+from threefold.experiments import Result, Run
 from threefold.experiments.in_progress import InProgress
 from threefold.experiments.scheduler import Scheduler
 from threefold.results import Store
@@ -37,7 +48,7 @@ def test_finished_tasks_are_not_trained_again_whatever_memory_is_free(
     others: list[tuple[int, ...]],
 ) -> None:
     kill_begun(store, monkeypatch)
-    heard = Tasks()
+    heard = Heard()
     again = train(store, room, watcher=heard)
     assert heard.tasks == {(1, 2, 3, 4): {2, 3}} | {seeds: {0, 1, 2, 3} for seeds in others}
     assert measured(again)[:4] == measured(undisturbed)[:4], "bit for bit"
@@ -51,7 +62,7 @@ def test_a_cohort_that_can_no_longer_fit_begins_anew(
 ) -> None:
     """Otherwise the system would kill the same command again and again."""
     kill_begun(store, monkeypatch)
-    heard = Tasks()
+    heard = Heard()
     train(store, 1, watcher=heard)
     assert heard.tasks == {(seed,): {0, 1, 2, 3} for seed in range(1, 9)}
     assert not folder.exists()
@@ -61,15 +72,13 @@ def test_a_checkpoint_is_used_though_another_process_stored_a_run_of_it(
     store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kill_begun(store, monkeypatch)
-    begin = Scheduler._begin
+    heard = Heard()
 
-    def begin_late(self: Scheduler, cohort: Cohort) -> None:
-        monkeypatch.setattr(Scheduler, "_begin", begin)
-        train(store, 1, seeds=(3,))  # planned, but not begun yet
-        begin(self, cohort)
+    def another_is_first(scheduler: Scheduler) -> None:
+        if scheduler.watcher is heard:
+            train(store, 1, seeds=(3,))
 
-    monkeypatch.setattr(Scheduler, "_begin", begin_late)
-    heard = Tasks()
+    when_planned(monkeypatch, another_is_first)
     train(store, 4, watcher=heard)
     assert heard.tasks[1, 2, 3, 4] == {2, 3}
     assert not folder.exists()
@@ -80,7 +89,7 @@ def test_a_checkpoint_is_used_though_a_run_of_it_is_stored_already(
 ) -> None:
     kill_begun(store, monkeypatch)
     train(store, 1, seeds=(3,))
-    heard, done = Tasks(), []
+    heard, done = Heard(), []
     heard.done = done.append  # type: ignore[method-assign]
     train(store, 4, SEEDS[:4], watcher=heard)
     assert heard.tasks == {(1, 2, 3, 4): {2, 3}}
@@ -91,37 +100,33 @@ def test_a_checkpoint_is_used_though_a_run_of_it_is_stored_already(
 def test_what_is_stored_and_what_was_begun_leave_the_rest_to_be_planned(
     store: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Result
 ) -> None:
-    kill_after(3 + 1, monkeypatch, [CELL], (*SEEDS, 9, 10, 11, 12), store, place=Room(4))
-    heard = Tasks()
+    kill_after(3 + 1, monkeypatch, [CELL], (*SEEDS, 9, 10, 11, 12), store, executor=Room(4, CELL))
+    heard = Heard()
     again = train(store, 5, (*SEEDS, 9, 10, 11, 12), heard)
     assert heard.tasks == {(5, 6, 7, 8): {1, 2, 3}, (9, 10, 11, 12): {0, 1, 2, 3}}
     assert measured(again)[:8] == measured(undisturbed)
 
 
 def test_several_stacks_go_on_as_they_were_cut(store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    little = Room(7, max(GENERATIVE, key=lambda cell: cell.numbers))
-    undisturbed = run_cells(GENERATIVE, (1, 2, 3), None)
-    kill_after(1, monkeypatch, GENERATIVE, (1, 2, 3), store, place=little)
+    split = small_split()
+    cells = [cell(split, method, where, iters=3) for method in ("dgr", "dgr-distill") for where in ("task", "class")]
+    little = Room(7, max(cells, key=lambda cell: cell.numbers))
+    undisturbed = train_cells(cells, (1, 2, 3))
+    kill_after(1, monkeypatch, cells, (1, 2, 3), store, executor=little)
     (begun,), heard = folder.glob("*.pt"), Heard()
     names: list[str] = []
     heard.progress = lambda progress, cohort: names.append(f"{cohort.name} {progress.task}")  # type: ignore[method-assign]
-    results = run_cells(GENERATIVE, (1, 2, 3), store, heard)
+    results = train_cells(cells, (1, 2, 3), store, heard)
     assert f"{begun.stem} 1" in names
     assert f"{begun.stem} 0" not in names
-    assert [measured(each) for each in results] == [measured(each) for each in undisturbed]
+    assert measured(*results) == measured(*undisturbed)
     assert not folder.exists()
 
 
 def test_what_no_longer_fits_is_halved(store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kill_begun(store, monkeypatch)
-    execute, heard = running.execute, Tasks()
-
-    def small_only(wanted: Cohort, *rest: Any) -> Any:
-        if len(wanted.runs) > 2:
-            raise MemoryError
-        return execute(wanted, *rest)
-
-    monkeypatch.setattr(running, "execute", small_only)
+    heard = Heard()
+    out_of_memory_above(monkeypatch, 2, MemoryError)
     train(store, 2, watcher=heard)
     assert set(heard.tasks) == {(1, 2), (3, 4), (5, 6), (7, 8)}
     assert not folder.exists()
@@ -144,7 +149,7 @@ def test_a_checkpoint_for_which_memory_is_too_little_now_stays(
             train(store, 4)
     assert list(folder.iterdir()) == [begun]
     assert begun.read_bytes() == whole
-    heard = Tasks()
+    heard = Heard()
     assert measured(train(store, 4, watcher=heard)) == measured(undisturbed)
     assert heard.tasks[1, 2, 3, 4] == {2, 3}
 
@@ -153,7 +158,7 @@ def test_a_cohort_with_a_run_that_nobody_wants_now_is_not_gone_on_with(
     store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kill_begun(store, monkeypatch)
-    heard = Tasks()
+    heard = Heard()
     train(store, 4, (1, 2), heard)
     assert heard.tasks == {(1, 2): {0, 1, 2, 3}}
     assert len(list(folder.glob("*.pt"))) == 1, "the other runs are not stored yet"

@@ -11,15 +11,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cohort_lab import measured, running
-from in_progress_lab import CELL, SEEDS, Killed, Tasks, kill_begun, train
+from small_cells import (
+    CELL,
+    SEEDS,
+    Heard,
+    Killed,
+    before_training,
+    kill_begun,
+    measured,
+    train,
+    train_cells,
+    when_planned,
+)
 
 from threefold import Store
 from threefold.engine import Progress
-from threefold.experiments import Result, Run, Stopped, Watcher, run_cells
+from threefold.experiments import Result, Run, Stopped, Watcher
 from threefold.experiments.cohort import Cohort
 from threefold.experiments.in_progress import InProgress
 from threefold.experiments.lock import Lock
@@ -34,13 +43,8 @@ from threefold.results.cohort_table import cohort_rows
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The seeds that went into training; processes look for each other's results often."""
     monkeypatch.setattr(import_module("threefold.experiments.scheduler"), "WAIT", 0.01)
-    execute, seeds = running.execute, list[int]()
-
-    def noted(wanted: Cohort, *rest: Any) -> Any:
-        seeds.extend(wanted.seeds)
-        return execute(wanted, *rest)
-
-    monkeypatch.setattr(running, "execute", noted)
+    seeds: list[int] = []
+    before_training(monkeypatch, seeds.extend)
     return seeds
 
 
@@ -55,7 +59,7 @@ def at_once(*commands: Callable[[], Result]) -> list[Result | BaseException]:
         return [each.result(60) for each in [pool.submit(ended, command) for command in commands]]
 
 
-class First(Tasks):
+class First(Heard):
     """Goes on with its first cohort only when it is told to."""
 
     def __init__(self) -> None:
@@ -77,13 +81,8 @@ def test_two_that_see_different_memory_train_no_run_twice(
     trained: list[int],
     rooms: tuple[float, float],
 ) -> None:
-    planned, go_on = threading.Barrier(2), Scheduler._train
-
-    def both_have_a_plan(scheduler: Scheduler) -> None:
-        planned.wait(30)
-        go_on(scheduler)
-
-    monkeypatch.setattr(Scheduler, "_train", both_have_a_plan)
+    both = threading.Barrier(2)
+    when_planned(monkeypatch, lambda scheduler: both.wait(30) and None)
     Store(store).close()
     results = at_once(*(lambda room=room: train(store, room) for room in rooms))
     assert Counter(trained) == Counter(SEEDS)
@@ -95,7 +94,7 @@ def test_two_that_see_different_memory_train_no_run_twice(
 def test_who_wants_some_runs_of_another_trains_the_rest_and_waits(
     store: Path, folder: Path, trained: list[int]
 ) -> None:
-    one, other = First(), Tasks()
+    one, other = First(), Heard()
 
     def partner() -> Result:
         assert one.begun.wait(30)
@@ -112,7 +111,7 @@ def test_a_partner_that_dies_is_gone_on_for_as_it_had_cut(
     store: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, trained: list[int]
 ) -> None:
     """It began after we had planned, what we had cut into [1, 2, 3], [4, 5, 6] and [7, 8]."""
-    planned, dead, go_on = threading.Event(), threading.Event(), Scheduler._train
+    planned, dead = threading.Event(), threading.Event()
 
     class Dies(First):
         def progress(self, progress: Progress, cohort: Cohort) -> None:
@@ -120,7 +119,7 @@ def test_a_partner_that_dies_is_gone_on_for_as_it_had_cut(
             if progress.task == 1:
                 raise Killed
 
-    class Sees(Tasks):
+    class Sees(Heard):
         def progress(self, progress: Progress, cohort: Cohort) -> None:
             super().progress(progress, cohort)
             one.go.set()
@@ -140,9 +139,8 @@ def test_a_partner_that_dies_is_gone_on_for_as_it_had_cut(
             assert one.begun.wait(30)
         else:
             assert planned.wait(30)
-        go_on(scheduler)
 
-    monkeypatch.setattr(Scheduler, "_train", in_turn)
+    when_planned(monkeypatch, in_turn)
     Store(store).close()
     (killed, _) = at_once(partner, lambda: train(store, 3, watcher=other))
     assert isinstance(killed, Killed)
@@ -156,7 +154,7 @@ def test_what_a_partner_began_and_left_meanwhile_is_gone_on_with_as_it_had_cut(
 ) -> None:
     """We had cut [7, 8], [1, 2, 3] and [4, 5, 6], and were at the first."""
 
-    class Dies(Tasks):
+    class Dies(Heard):
         def progress(self, progress: Progress, cohort: Cohort) -> None:
             super().progress(progress, cohort)
             if progress.task == 1:
@@ -194,7 +192,7 @@ def test_what_a_live_process_has_stays(
     own(store, name)
     train(store, 4, (5,))
     with pytest.raises(Stopped):
-        run_cells([CELL], (3, 4), store, stop=after(0.1))
+        train_cells([CELL], (3, 4), store, stop=after(0.1))
     assert {path.name for path in folder.iterdir()} == {begun.name, name}
     other.close()
     train(store, 4, (3, 4))
@@ -218,7 +216,7 @@ def test_a_checkpoint_whose_store_was_lost_is_gone_on_from(
 ) -> None:
     kill_begun(store, monkeypatch)
     store.unlink()
-    heard = Tasks()
+    heard = Heard()
     assert measured(train(store, 4, watcher=heard)) == measured(undisturbed)
     assert heard.tasks[1, 2, 3, 4] == {2, 3}
     assert not folder.exists()
@@ -236,7 +234,7 @@ def test_a_damaged_row_is_as_none(
     mine.write_text("a file of another's")
     with Store(store) as opened, opened.writing() as connection:
         connection.execute(f"UPDATE cohorts SET {change}")
-    heard = Tasks()
+    heard = Heard()
     assert measured(train(store, 4, watcher=heard)) == measured(undisturbed)
     assert heard.tasks[1, 2, 3, 4] == {2, 3}, "from its checkpoint, since it is cut as before"
     assert mine.read_text() == "a file of another's"
@@ -285,7 +283,7 @@ def test_what_is_in_the_place_of_a_checkpoint_is_set_aside(
     {"link": lambda: path.symlink_to(target), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()
     (folder / f"{name}.7.tmp.foo").touch()
     (folder / f"{name}.7.tmp").symlink_to(target)
-    heard = Tasks()
+    heard = Heard()
     assert measured(train(store, 4, watcher=heard)) == measured(undisturbed)
     assert heard.warnings == [
         f"checkpoint {path} was damaged; it was set aside as {name}.damaged, and the cohort began anew."
@@ -311,7 +309,7 @@ def test_stopped_before_its_first_task_is_finished_it_leaves_nothing(store: Path
 
 
 def test_who_waits_for_another_says_so_once(store: Path, trained: list[int]) -> None:
-    one, other = First(), Tasks()
+    one, other = First(), Heard()
     told = threading.Event()
 
     def warn(text: str) -> None:
@@ -338,10 +336,11 @@ def test_who_waits_for_a_locked_store_says_so_and_may_be_stopped(store: Path, mo
     """Another process may be stopped, by Ctrl-Z or with its file system, while it writes."""
     monkeypatch.setattr(cohort_table, "PATIENCE", 0.05)
     train(store, 4, seeds=(1,))
-    heard = Tasks()
+    heard = Heard()
     with closing(sqlite3.connect(store, isolation_level=None)) as stopped:
-        stopped.execute("BEGIN IMMEDIATE")
+        when_planned(monkeypatch, lambda scheduler: stopped.execute("BEGIN IMMEDIATE") and None)
         with pytest.raises(Stopped):
-            run_cells([CELL], (2,), store, heard, stop=lambda: len(heard.warnings) > 0)
+            train_cells([CELL], (2,), store, heard, stop=lambda: len(heard.warnings) > 0)
     assert heard.warnings == ["waiting for another process, which has the store locked."]
+    monkeypatch.undo()
     assert train(store, 4, seeds=(2,)).seeds == [2]

@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 import torch
+from experiment_files import METHODS, TOP, requested, small_data, write
 from hypothesis import given
 from hypothesis import strategies as st
-from spec_lab import METHODS, TOP, asked, small_data, write
-from threefold.experiments.ask import Options, ask
+from small_cells import cells_of
 from torch import nn
 
 import threefold
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
-from threefold.experiments import Cell, Settings, Stopped, limits, run_cells
+from threefold.experiments import Cell, Settings, Stopped, limits, train_requests
 from threefold.experiments.cohort import capacity
 from threefold.experiments.limits import LARGEST, Sizes, check_runs, in_bytes
+from threefold.experiments.request import Options, experiment_request
 from threefold.experiments.spec import load_experiment
 from threefold.methods import Method, Part, hyper, parse
 from threefold.methods.part import Setting
@@ -152,7 +153,7 @@ def test_a_stack_has_room_for_its_tables(data: Dataset) -> None:
 @pytest.mark.parametrize(
     ("number", "text"),
     [
-        *((0, "0.0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (9_940, "9.9 kB"), (21_474_836_480, "21 GB")),
+        *((0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (9_940, "9.9 kB"), (21_474_836_480, "21 GB")),
         *((7 * 10**12, "7.0 TB"), (4 * 10**20, "400 EB"), (10**27, "1,000 YB")),
     ],
 )
@@ -182,7 +183,7 @@ def test_a_grid_is_counted_before_it_is_built(lab: Path, points: int, named: str
     experiment = load_experiment(file)
     begun = time.process_time()
     with pytest.raises(ThreefoldError, match=named):
-        ask(experiment, Options(device="cpu", only=["task"]), "experiment mine.toml")
+        experiment_request(experiment, Options(device="cpu", only=["task"]), "experiment mine.toml")
     assert time.process_time() - begun < 1
     assert not (lab / "threefold.db").exists()
 
@@ -198,9 +199,9 @@ def test_every_value_of_a_grid_is_still_checked(lab: Path) -> None:
 def test_confirmed_it_is_planned(lab: Path) -> None:
     file = write(GRID.format([1, 2], ["true"]).replace("seeds = 3", "seeds = 2000"))
     with pytest.raises(ThreefoldError, match="this would be 24,000 runs"):
-        ask(load_experiment(file), Options(device="cpu"), f"experiment {file}")
-    found = ask(load_experiment(file), Options(device="cpu", yes=True), f"experiment {file}")
-    assert len(found.cells) == 12
+        experiment_request(load_experiment(file), Options(device="cpu"), f"experiment {file}")
+    found = experiment_request(load_experiment(file), Options(device="cpu", yes=True), f"experiment {file}")
+    assert len(cells_of(found)) == 12
     assert found.command == "threefold experiment mine.toml --yes --device cpu"
 
 
@@ -216,7 +217,7 @@ def test_confirmed_it_is_planned(lab: Path) -> None:
 def test_a_file_is_checked_as_the_command_line_is(lab: Path, before: str, after: str, named: str) -> None:
     text = TOP.replace('"split"', '"permuted"').replace(before, after) + "[[methods]]\nmethod = 'dgr'\n"
     with pytest.raises(ThreefoldError, match=named):
-        asked(text)
+        requested(text)
 
 
 @pytest.mark.parametrize("validation", ["", "[validation]\nshare = 0.2\ntasks = 1\n"])
@@ -227,12 +228,12 @@ def test_what_is_counted_is_what_is_planned(
     lab: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], validation: str
 ) -> None:
     counted = []
-    monkeypatch.setattr("threefold.experiments.ask.check_runs", lambda *given, confirmed: counted.append(given))
+    monkeypatch.setattr("threefold.experiments.request.check_runs", lambda *given, confirmed: counted.append(given))
     text = METHODS.replace("with = { reduction", 'seeds = "4"\nwith = { reduction') + validation
-    found = asked(text, **options)
+    found = requested(text, **options)
     whole, twice = found.whole or found, 2 if validation else 1
-    assert counted[0][0] == len(whole.cells) + len(whole.validation) + len(whole.refused) * twice
-    runs = sum(len(found.seeds_of(cell)) for cell in (*found.cells, *found.validation))
+    assert counted[0][0] == len(whole.asked) + len(whole.refused) * twice
+    runs = sum(len(asked.seeds) for asked in found.asked)
     assert runs <= counted[0][1] <= runs + len(found.refused) * twice * 7
 
 
@@ -266,13 +267,10 @@ def test_ten_thousand_runs_are_planned_in_seconds(lab: Path, monkeypatch: pytest
         TOP.replace("seeds = 3", "seeds = 2") + f"[[methods]]\nmethod = 'ewc'\nwith = {{ strength = {values} }}"
     )
     begun = time.process_time()
-    found = ask(load_experiment(file), Options(device="cpu", only=["class"]), f"experiment {file}")
-    ((seeds, cells),) = found.by_seeds().items()
-    assert len(cells) * len(seeds) == 10_000
-    with threefold.Store("a.db") as store:
-        found.add(store)
+    found = experiment_request(load_experiment(file), Options(device="cpu", only=["class"]), f"experiment {file}")
+    assert sum(len(asked.seeds) for asked in found.asked) == 10_000
     with pytest.raises(Stopped):  # before the first cohort
-        run_cells(cells, seeds, "a.db", stop=lambda: True)
+        train_requests([found], "a.db", stop=lambda: True)
     assert time.process_time() - begun < 10
     assert len(built) <= 2, "cells of one grid are alike, and no sequence is needed for a plan"
 

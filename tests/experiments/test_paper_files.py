@@ -3,12 +3,10 @@
 from collections import Counter
 
 import pytest
-from cohort_lab import asked, small_mnist
-from threefold.experiments.ask import Asked
+from small_cells import cells_of, paper_request, planned, seeds_of, small_mnist
 
 from threefold.errors import ThreefoldError
-from threefold.experiments import Cell, Run, Settings
-from threefold.experiments.cohort import plan
+from threefold.experiments import Cell, Request, Run, Settings
 from threefold.experiments.spec import PAPER, paper_experiment
 from threefold.methods import parse
 from threefold.results.published import published_cells
@@ -33,10 +31,10 @@ def _small_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     small_mnist(monkeypatch)
 
 
-def values(found: Asked, method: str, hyperparameter: str, stream: str = "split") -> dict[str, set[float]]:
+def values(found: Request, method: str, hyperparameter: str, stream: str = "split") -> dict[str, set[float]]:
     """The values of a hyperparameter, by scenario."""
     by: dict[str, set[float]] = {}
-    for cell in found.cells:
+    for cell in cells_of(found):
         for part in cell.method.parts:
             if part.name == method and cell.stream.name == stream:
                 by.setdefault(cell.scenario.name, set()).add(getattr(part, hyperparameter))
@@ -56,12 +54,11 @@ def values(found: Asked, method: str, hyperparameter: str, stream: str = "split"
     ],
 )
 def test_each_has_its_cells(name: str, cells: int, refused: int, cohorts: int) -> None:
-    found = asked(name)
-    assert (len(found.cells), len(found.refused)) == (cells, refused)
-    assert len({Run(cell, 1).key for cell in found.cells}) == cells, "no cell twice"
-    plenty = 1 << 40  # bytes: how cohorts are cut to the memory of this machine is not asked here
-    runs = [Run(cell, seed) for cell in found.cells for seed in found.seeds_of(cell)]
-    assert len(plan(runs, lambda device: plenty)) == cohorts
+    found = paper_request(name)
+    assert (len(cells_of(found)), len(found.refused)) == (cells, refused)
+    assert len({Run(cell, 1).key for cell in cells_of(found)}) == cells, "no cell twice"
+    runs = [Run(asked.cell, seed) for asked in found.asked if not asked.validation for seed in asked.seeds]
+    assert len(planned(runs)) == cohorts
     assert found.selected == "oracle"
     assert found.command == f"threefold reproduce {name} --device cpu"
 
@@ -70,21 +67,26 @@ def test_each_has_its_cells(name: str, cells: int, refused: int, cohorts: int) -
 def test_each_has_its_seeds(name: str) -> None:
     """Twenty; five where permuted MNIST has a curve over budgets; three for a point of a grid, one where it has two
     dimensions on permuted MNIST."""
-    found = asked(name)
-    for cell in (*found.cells, *found.validation):
+    found = paper_request(name)
+    for cell, seeds, *_ in found.asked:
         permuted = cell.stream.name == "permuted"
         wanted = {"figureC1": 5 if permuted else 20, "figureD1": 3, "figureD2": 3}.get(name, 20)
         if name == "figureD2" and cell.method.name == "online-ewc":
             wanted = 1
-        assert found.seeds_of(cell) == tuple(range(1, wanted + 1)), cell.name
+        assert seeds == tuple(range(1, wanted + 1)), cell.name
     for options in ({"seeds": "7"}, {"quick": True}):
-        assert len(asked(name, **options).by_seeds()) == 1, "what is asked for explicitly counts for all"
+        assert len(seeds_of(paper_request(name, **options))) == 1, "what is asked for explicitly counts for all"
 
 
 def test_the_lines_of_figure_c1_are_runs_of_the_tables() -> None:
     """So whoever has the tables trains nothing but the curves."""
-    tables = {Run(cell, seed).key for name in ("table4", "table5") for cell in asked(name).cells for seed in (1, 5)}
-    for cell in asked("figureC1").cells:
+    tables = {
+        Run(cell, seed).key
+        for name in ("table4", "table5")
+        for cell in cells_of(paper_request(name))
+        for seed in (1, 5)
+    }
+    for cell in cells_of(paper_request("figureC1")):
         keys = {Run(cell, seed).key for seed in (1, 5)}
         as_in_the_tables = cell.method.name == "icarl" and cell.method.hyperparameters()["icarl"]["budget"] == 2000
         assert (keys <= tables) == (cell.method.name in OTHERS or as_in_the_tables)
@@ -98,10 +100,10 @@ def test_these_are_all() -> None:
 
 @pytest.mark.parametrize("name", ["table4", "table5"])
 def test_a_table_has_every_number_that_it_was_published_with(name: str) -> None:
-    found = asked(name)
-    published = {cell.published() for cell in found.cells}
+    found = paper_request(name)
+    published = {cell.published() for cell in cells_of(found)}
     assert published == {cell for cell in published_cells() if cell.table == name}
-    assert all(cell.comparable for cell in found.cells)
+    assert all(cell.comparable for cell in cells_of(found))
     assert {(cell.scenario.name, cell.method.name) for cell, _ in found.refused} == {
         ("domain", "xdg"),
         ("class", "xdg"),
@@ -111,20 +113,20 @@ def test_a_table_has_every_number_that_it_was_published_with(name: str) -> None:
 
 
 def test_table_b1_has_both_columns() -> None:
-    found = asked("tableB1")
-    by = {(cell.method.name, cell.task_id_in): cell.published() for cell in found.cells}
+    found = paper_request("tableB1")
+    by = {(cell.method.name, cell.task_id_in): cell.published() for cell in cells_of(found)}
     assert {cell for cell in by.values() if cell and cell.table == "tableB1"} == {
         cell for cell in published_cells() if cell.table == "tableB1"
     }
-    assert Counter(cell.task_id_in for cell in found.cells) == {"output": 7, "hidden": 7}
+    assert Counter(cell.task_id_in for cell in cells_of(found)) == {"output": 7, "hidden": 7}
     assert all(cell for cell in by.values()), "the first column is Table 5's"
-    assert {cell.scenario.name for cell in found.cells} == {"task"}
-    assert {cell.stream.title for cell in found.cells} == {"permuted-mnist"}
+    assert {cell.scenario.name for cell in cells_of(found)} == {"task"}
+    assert {cell.stream.title for cell in cells_of(found)} == {"permuted-mnist"}
 
 
 @pytest.mark.parametrize(("name", "stream"), [("table4", "split"), ("table5", "permuted")])
 def test_hyperparameters_are_those_of_the_notes(name: str, stream: str) -> None:
-    found = asked(name)
+    found = paper_request(name)
     for (method, hyperparameter), selected in NOTES.items():
         wanted = {
             scenario: {value} for scenario, value in zip(("task", "domain", "class"), selected[stream], strict=False)
@@ -138,11 +140,11 @@ def test_hyperparameters_are_those_of_the_notes(name: str, stream: str) -> None:
 @pytest.mark.parametrize("name", PAPER)
 def test_departures_from_the_text_are_told(name: str) -> None:
     """A method with an option that is not the default, which is the text's, has a remark, once for all its cells."""
-    found = asked(name)
+    found = paper_request(name)
     readings = {"xdg": "gate_on", "lwf": "reduction", "dgr-distill": "reduction", "icarl": "temperature"}
     departs = {
         part.name
-        for cell in found.cells
+        for cell in cells_of(found)
         for part in cell.method.parts
         if part.name in readings and readings[part.name] in part.model_fields_set
     }
@@ -172,7 +174,7 @@ READ_OTHERWISE = {
 
 @pytest.mark.parametrize(("method", "options"), JUDGED.items())
 def test_other_hyperparameters_than_the_papers_are_not_judged(method: str, options: list[str]) -> None:
-    split = asked("table4").cells[0].stream
+    split = cells_of(paper_request("table4"))[0].stream
     default = Cell.of(split, SCENARIOS["class"], parse(method), Settings.checked(device="cpu"))
     assert default.comparable
     for option in options:
@@ -186,12 +188,12 @@ def test_other_hyperparameters_than_the_papers_are_not_judged(method: str, optio
 
 @pytest.mark.parametrize(("stream", "factor"), [("split", 1), ("permuted", 10)])
 def test_figure_c1_has_the_papers_budgets(stream: str, factor: int) -> None:
-    found, budgets = asked("figureC1"), {factor * step for step in STEPS}
+    found, budgets = paper_request("figureC1"), {factor * step for step in STEPS}
     assert values(found, "er", "budget", stream) == dict.fromkeys(("task", "domain", "class"), budgets)
     assert values(found, "icarl", "budget", stream) == {"class": budgets}
     uses = {"training", "execution", "both"}
     assert values(found, "er", "use", stream) == dict.fromkeys(("task", "domain", "class"), uses)
-    others = {cell.method.name for cell in found.cells if cell.stream.name == stream} - {"er", "icarl"}
+    others = {cell.method.name for cell in cells_of(found) if cell.stream.name == stream} - {"er", "icarl"}
     assert others == OTHERS
 
 
@@ -200,9 +202,9 @@ def decades(first: int, last: int) -> set[float]:
 
 
 def test_figure_d1_has_the_notes_grids() -> None:
-    found = asked("figureD1")
+    found = paper_request("figureD1")
     every = ("task", "domain", "class")
-    assert {cell.stream.title for cell in found.cells} == {"split-mnist"}
+    assert {cell.stream.title for cell in cells_of(found)} == {"split-mnist"}
     assert values(found, "xdg", "share") == {"task": {round(0.05 * k, 2) for k in range(20)}}
     assert values(found, "ewc", "strength") == dict.fromkeys(every, decades(0, 13))
     assert values(found, "online-ewc", "strength") == dict.fromkeys(every, decades(0, 13))
@@ -212,9 +214,9 @@ def test_figure_d1_has_the_notes_grids() -> None:
 
 
 def test_figure_d2_has_the_notes_grids() -> None:
-    found = asked("figureD2")
+    found = paper_request("figureD2")
     every = ("task", "domain", "class")
-    assert {cell.stream.title for cell in found.cells} == {"permuted-mnist"}
+    assert {cell.stream.title for cell in cells_of(found)} == {"permuted-mnist"}
     assert values(found, "xdg", "share", "permuted") == {"task": {k / 10 for k in range(10)}}
     assert values(found, "ewc", "strength", "permuted") == dict.fromkeys(every, decades(0, 7))
     assert values(found, "online-ewc", "strength", "permuted") == dict.fromkeys(every, decades(0, 7))
@@ -224,7 +226,7 @@ def test_figure_d2_has_the_notes_grids() -> None:
 
 def test_they_are_trained_as_in_the_paper() -> None:
     for name in PAPER:
-        for cell in asked(name).cells:
+        for cell in cells_of(paper_request(name)):
             split = cell.stream.name == "split"
             wanted = (2000, 128, 400, 0.001) if split else (5000, 128, 1000, 0.0001)
             assert (cell.training.iters, cell.training.batch, cell.training.hidden, cell.lr) == wanted
@@ -233,15 +235,15 @@ def test_they_are_trained_as_in_the_paper() -> None:
 
 @pytest.mark.parametrize("name", PAPER)
 def test_quick_has_every_method_in_every_scenario_with_the_ends_of_every_grid(name: str) -> None:
-    quick, whole = asked(name, quick=True), asked(name)
+    quick, whole = paper_request(name, quick=True), paper_request(name)
 
-    def places(found: Asked) -> set[tuple[str, str, str]]:
-        return {(cell.stream.title, cell.scenario.name, cell.method.name) for cell in found.cells}
+    def places(found: Request) -> set[tuple[str, str, str]]:
+        return {(cell.stream.title, cell.scenario.name, cell.method.name) for cell in cells_of(found)}
 
     assert places(quick) == places(whole)
-    assert len(quick.cells) <= len(whole.cells)
-    assert max(cell.training.iters for cell in quick.cells) <= 100
-    assert len(quick.seeds) <= 2
+    assert len(quick.asked) <= len(whole.asked)
+    assert max(cell.training.iters for cell in cells_of(quick)) <= 100
+    assert len(seeds_of(quick)[0]) <= 2
     assert quick.name == f"{name} quick", "it does not stand in for the real one"
     for stream in ("split", "permuted"):
         for method, hyperparameter in (

@@ -2,16 +2,16 @@
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from small_cells import small_split
 
 import threefold
 from threefold import Dataset, Offline, Part, Split, Store, ThreefoldError
-from threefold.experiments import Cell, Result, Settings
+from threefold.experiments import Cell, Result, Settings, executor
 from threefold.experiments.cell import written
 from threefold.methods import EWC, METHODS, Method, hyper, parse
 from threefold.methods.part import Setting
@@ -37,17 +37,9 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def data() -> Dataset:
-    source = np.random.default_rng(0)
-    y = np.arange(240) % 4
-    x = (source.random((240, 4, 4)) / 2 + (np.arange(16).reshape(4, 4) % 4 == y[:, None, None]) / 2).astype(np.float32)
-    return Dataset.from_arrays(x[:160], y[:160], x[160:], y[160:], name="small")
-
-
 @pytest.fixture
-def split(data: Dataset) -> Split:
-    return Split(data, tasks=2)
+def split() -> Split:
+    return small_split()
 
 
 def test_a_result_has_accuracies_with_their_error_and_a_matrix(split: Split) -> None:
@@ -77,7 +69,7 @@ def test_finished_runs_are_kept_and_used_again(split: Split, tmp_path: Path, mon
     first = threefold.run(split, scenario="class", seeds=2, **QUICK)
     with Store(tmp_path / "threefold.db", readonly=True) as store:
         assert [record.spec["seed"] for record in store.all()] == [1, 2]
-    monkeypatch.setattr(sys.modules["threefold.experiments.run"], "execute", None)
+    monkeypatch.setattr(executor, "train", None)
     again = threefold.run(split, scenario="class", seeds="1-2", **QUICK)
     assert again.to_json() == first.to_json()
 
@@ -113,18 +105,17 @@ def test_settings_not_given_are_the_papers(split: Split) -> None:
         ({"scenario": "clas"}, ["scenario 'clas'", "'class'"]),
         ({"scenario": None}, ["scenario 'None'"]),
         ({"method": "ofline"}, ["method 'ofline'", "'offline'"]),
-        ({"method": Offline}, ["method is <class", "Offline()"]),
-        ({"method": 5}, ["method is 5", "Offline()"]),
+        ({"method": Offline}, ["method must be a name such as 'ewc'", "got <class"]),
+        ({"method": 5}, ["method must be a name", "got 5."]),
         ({"method": Homely()}, ["Homely must be told the task."]),
         ({"seeds": 0}, ["seeds is '0'"]),
         ({"seeds": []}, ["seeds is '[]'"]),
-        ({"itres": 5}, ["setting 'itres'", "'iters'"]),
-        ({"iters": 0}, ["iters is '0'", "at least 1"]),
-        ({"iters": "many"}, ["iters is 'many'", "whole number"]),
-        ({"iters": 2.5}, ["iters is '2.5'", "whole number"]),
-        ({"lr": math.nan}, ["lr is 'nan'", "above 0"]),
-        ({"lr": -1}, ["lr is '-1'", "above 0"]),
-        ({"hidden": 0}, ["hidden is '0'", "at least 1"]),
+        ({"iters": 0}, ["iters must be ", "got '0'", "at least 1"]),
+        ({"iters": "many"}, ["iters must be ", "got 'many'", "whole number"]),
+        ({"iters": 2.5}, ["iters must be ", "got '2.5'", "whole number"]),
+        ({"lr": math.nan}, ["lr must be ", "got 'nan'", "above 0"]),
+        ({"lr": -1}, ["lr must be ", "got '-1'", "above 0"]),
+        ({"hidden": 0}, ["hidden must be ", "got '0'", "at least 1"]),
         ({"batch": 81}, ["batch must be at most 80, got 81", "80 training samples"]),
         ({"hidden": 5 * 10**9}, ["hidden must be at most", "got 5000000000", "400 EB", "are free"]),
         ({"batch": 10**12}, ["batch must be at most", "got 1000000000000", "are free"]),
@@ -137,7 +128,7 @@ def test_settings_not_given_are_the_papers(split: Split) -> None:
         ({"precision": "fp16"}, ["precision 'fp16'", "fp32, tf32"]),
         ({"tasks": 2}, ["tasks is 2", "the stream has its own"]),
         ({"task_id_in": "hidden"}, ["task-id-in is 'hidden'", "Class-IL"]),
-        ({"stream": Split}, ["stream is <class", "Split(data)"]),
+        ({"stream": Split}, ["stream must be", "Split(data), got <class"]),
         ({"stream": "spilt-mnist"}, ["stream 'spilt-mnist'", "'split-mnist'"]),
         ({"store": "no/such.db"}, ["store 'no/such.db'", "existing folder"]),
     ],

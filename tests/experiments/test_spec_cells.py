@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from spec_lab import METHODS, asked, names, small_data, write
-from threefold.experiments.ask import sections
+from experiment_files import METHODS, names, requested, small_data, write
+from small_cells import cells_of, runs, seeds_of
 from tiny_lab import Ended
 
 from threefold.errors import ThreefoldError
-from threefold.experiments import Run
+from threefold.experiments import Run, sections
 from threefold.experiments.cohort import plan
 from threefold.results import Store
 
@@ -21,23 +21,23 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_list_is_a_grid() -> None:
-    found = asked()
+    found = requested()
     assert [name for name in names(found) if name.startswith("task ewc:strength")][:5] == [
         f"task ewc:strength={value}" for value in (1.0, 10.0, 100.0, 1000.0, 10000.0)
     ]
     lwf = [name for name in names(found) if name.startswith("class lwf")]
     assert len(lwf) == 6, "every combination"
-    assert len(found.cells) == 3 + 15 + 18 + 1 + 2
+    assert len(cells_of(found)) == 3 + 15 + 18 + 1 + 2
     assert [cell.scenario.name for cell, _ in found.refused] == ["domain", "class"]
-    assert found.seeds == (1, 2, 3)
+    assert seeds_of(found) == [(1, 2, 3)]
     assert set(found.notes) == {f"ewc:strength={value}" for value in (1.0, 10.0, 100.0, 1000.0, 10000.0)}
-    combined = [cell for cell in found.cells if cell.method.name == "ewc+xdg"]
+    combined = [cell for cell in cells_of(found) if cell.method.name == "ewc+xdg"]
     assert {cell.task_id_in for cell in combined} == {"hidden"}
 
 
 def test_numbers_and_seeds_share_a_cohort_and_words_do_not() -> None:
-    found = asked()
-    cohorts = plan(Run(cell, seed) for cell in found.cells for seed in found.seeds)
+    found = requested()
+    cohorts = plan(runs(cells_of(found)))
     sizes: dict[str, list[int]] = {}
     for cohort in cohorts:
         sizes.setdefault(cohort.cell.method.name, []).append(len(cohort.runs))
@@ -48,7 +48,7 @@ def test_numbers_and_seeds_share_a_cohort_and_words_do_not() -> None:
     for cohort in lwf:
         assert len({run.cell.method.parts[0].reduction for run in cohort.runs}) == 1  # type: ignore[attr-defined]
     keys = [run.key for cohort in cohorts for run in cohort.runs]
-    assert len(keys) == len(set(keys)) == 3 * len(found.cells)
+    assert len(keys) == len(set(keys)) == 3 * len(cells_of(found))
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_numbers_and_seeds_share_a_cohort_and_words_do_not() -> None:
     ],
 )
 def test_only(only: Sequence[str], cells: int) -> None:
-    found = asked(only=only)
-    assert len(found.cells) == cells
-    assert set(names(found)) <= set(names(asked()))
+    found = requested(only=only)
+    assert len(cells_of(found)) == cells
+    assert set(names(found)) <= set(names(requested()))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_only(only: Sequence[str], cells: int) -> None:
 )
 def test_only_what_is_not_there(only: Sequence[str], sentence: str) -> None:
     with pytest.raises(ThreefoldError) as caught:
-        asked(only=only)
+        requested(only=only)
     assert sentence in str(caught.value)
 
 
@@ -115,19 +115,19 @@ SEVERAL = """
 
 
 def test_a_part_and_a_method_may_have_seeds_of_their_own() -> None:
-    found = asked(SEVERAL)
-    seeds = {(cell.stream.name, cell.method.name): found.seeds_of(cell) for cell in found.cells}
+    found = requested(SEVERAL)
+    seeds = {(asked.cell.stream.name, asked.cell.method.name): asked.seeds for asked in found.asked}
     assert seeds == {("split", "none"): (1, 2, 3, 4), ("permuted", "none"): (2, 3), ("permuted", "ewc"): (1,)}
-    assert {several: len(cells) for several, cells in found.by_seeds().items()} == {(1, 2, 3, 4): 3, (2, 3): 1, (1,): 1}
-    assert list(asked(SEVERAL, seeds="5,9").by_seeds()) == [(5, 9)]
-    assert list(asked(SEVERAL, quick=True).by_seeds()) == [(1, 2), (1,)], "a rehearsal is not longer"
+    assert [len(asked.seeds) for asked in found.asked] == [4, 4, 4, 2, 1]
+    assert seeds_of(requested(SEVERAL, seeds="5,9")) == [(5, 9)]
+    assert seeds_of(requested(SEVERAL, quick=True)) == [(1, 2), (1,)], "a rehearsal is not longer"
 
 
 @pytest.mark.parametrize(
     ("given", "seeds"), [("[1, 2, 5]", (1, 2, 5)), ("[9, 3]", (9, 3)), ("[5]", (5,)), ("[1]", (1,))]
 )
 def test_seeds_may_be_a_list(given: str, seeds: tuple[int, ...]) -> None:
-    assert asked(METHODS.replace("seeds = 3", f"seeds = {given}")).seeds == seeds
+    assert seeds_of(requested(METHODS.replace("seeds = 3", f"seeds = {given}"))) == [seeds]
 
 
 def test_each_is_trained_with_its_own_seeds(cli: Callable[..., Ended]) -> None:
@@ -142,27 +142,27 @@ def test_each_is_trained_with_its_own_seeds(cli: Callable[..., Ended]) -> None:
 
 def test_quick_thins_grids_and_keeps_their_ends() -> None:
     text = METHODS + "[quick]\niters = 4\nseeds = 1\npoints = 3\n"
-    found = asked(text, quick=True)
+    found = requested(text, quick=True)
     assert [name for name in names(found) if name.startswith("class ewc")] == [
         f"class ewc:strength={value}" for value in (1.0, 100.0, 10000.0)
     ]
-    assert {cell.training.iters for cell in found.cells} == {4}
-    assert found.seeds == (1,)
-    two = asked(text.replace("points = 3", "points = 2"), quick=True)
+    assert {cell.training.iters for cell in cells_of(found)} == {4}
+    assert seeds_of(found) == [(1,)]
+    two = requested(text.replace("points = 3", "points = 2"), quick=True)
     assert [name for name in names(two) if name.startswith("class ewc")] == [
         f"class ewc:strength={value}" for value in (1.0, 10000.0)
     ]
-    assert asked(text, quick=True, seeds="2", iters=9).seeds == (1, 2), "what is asked for explicitly counts"
-    assert {cell.training.iters for cell in asked(text, quick=True, iters=9).cells} == {9}
+    assert seeds_of(requested(text, quick=True, seeds="2", iters=9)) == [(1, 2)], "what is asked for explicitly counts"
+    assert {cell.training.iters for cell in cells_of(requested(text, quick=True, iters=9))} == {9}
 
 
 def test_quick_is_never_longer_than_the_file() -> None:
     text = METHODS.replace("seeds = 3", "seeds = 1") + "[quick]\niters = 40\nhidden = 50\ntasks = 9\nseeds = 5\n"
-    found, whole = asked(text, quick=True), asked(text)
-    assert {(cell.training.iters, cell.training.hidden, cell.stream.tasks) for cell in found.cells} == {(6, 8, 2)}
-    assert found.seeds == whole.seeds == (1,)
-    own = asked(text.replace("seeds = 1", 'seeds = "3-9"').replace("seeds = 5", "seeds = 2"), quick=True)
-    assert own.seeds == (1, 2)
+    found, whole = requested(text, quick=True), requested(text)
+    assert {(cell.training.iters, cell.training.hidden, cell.stream.tasks) for cell in cells_of(found)} == {(6, 8, 2)}
+    assert seeds_of(found) == seeds_of(whole) == [(1,)]
+    own = requested(text.replace("seeds = 1", 'seeds = "3-9"').replace("seeds = 5", "seeds = 2"), quick=True)
+    assert seeds_of(own) == [(1, 2)]
 
 
 def test_quick_is_never_longer_than_the_paper_where_the_file_is_silent() -> None:
@@ -180,7 +180,9 @@ def test_quick_is_never_longer_than_the_paper_where_the_file_is_silent() -> None
         data = "small.npz"
         methods = [{ method = "none" }]
     """
-    trained = {(cell.stream.name, cell.training.iters, cell.training.hidden) for cell in asked(text, quick=True).cells}
+    trained = {
+        (cell.stream.name, cell.training.iters, cell.training.hidden) for cell in cells_of(requested(text, quick=True))
+    }
     assert trained == {("split", 2000, 400), ("permuted", 3000, 700)}
 
 
@@ -188,8 +190,8 @@ def test_one_file_may_hold_several_streams() -> None:
     other = SEVERAL.replace(
         '{ method = "ewc", with = { strength = 1 }, seeds = 1 }', '{ method = "xdg", scenarios = ["task"] }'
     )
-    found = asked(other)
-    assert [(cell.stream.title, cell.stream.tasks, cell.scenario.name) for cell in found.cells] == [
+    found = requested(other)
+    assert [(cell.stream.title, cell.stream.tasks, cell.scenario.name) for cell in cells_of(found)] == [
         ("split-small", 2, "task"),
         ("split-small", 2, "domain"),
         ("split-small", 2, "class"),
@@ -209,9 +211,9 @@ def test_one_file_may_hold_several_streams() -> None:
     ids=str,
 )
 def test_the_command_in_the_report_makes_the_same_cells_again(options: dict[str, object]) -> None:
-    first = asked(name="my file.toml", **options)
+    first = requested(name="my file.toml", **options)
     with Store("a.db") as store:
-        first.follow(store)
+        first.remember(store)
         (section,) = sections(store)
     words = shlex.split(section.command)
     assert words[:3] == ["threefold", "experiment", "my file.toml"]
@@ -227,18 +229,18 @@ def test_the_command_in_the_report_makes_the_same_cells_again(options: dict[str,
         else:
             read[word.removeprefix("--")] = int(value) if (value := next(given)).isdigit() else value
     assert read.pop("device") == "cpu", "on a machine with a GPU the same command would train other cells"
-    again, whole = asked(name="my file.toml", **read), first.whole or first
-    assert [Run(cell, 1).key for cell in again.cells] == [Run(cell, 1).key for cell in whole.cells]
-    assert again.seeds == first.seeds
-    assert (section.name, section.left) == (first.name, len(whole.cells) * len(first.seeds))
+    again, whole = requested(name="my file.toml", **read), first.whole or first
+    assert [Run(cell, 1).key for cell in cells_of(again)] == [Run(cell, 1).key for cell in cells_of(whole)]
+    assert seeds_of(again) == seeds_of(first)
+    assert (section.name, section.left) == (first.name, len(cells_of(whole)) * len(seeds_of(first)[0]))
 
 
 def test_what_is_remembered_can_be_read_without_the_data() -> None:
-    found = asked()
+    found = requested()
     Path("small.npz").unlink()
     Path("mine.toml").unlink()
     with Store("a.db") as store:
-        found.follow(store)
+        found.remember(store)
         (section,) = sections(store)
     assert section.results == []
     assert [(cell.name, reason) for cell, reason in section.refused] == [

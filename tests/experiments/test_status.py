@@ -2,16 +2,17 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from cohort_lab import small_mnist
-from threefold.cli.brief import shortened
-from threefold.experiments.ask import Asked, Options, ask, sections
+from small_cells import paper_request, small_mnist
 
-from threefold.experiments.run import run_cells
-from threefold.experiments.spec import Experiment, paper_experiment
+from threefold.cli.summary import shortened
+from threefold.experiments import Asked, Request, sections, train_requests
+from threefold.experiments.request import Options, experiment_request
+from threefold.experiments.spec import Experiment
 from threefold.experiments.status import seconds, status_of, time_left
 from threefold.report.provenance import provenance
 from threefold.results import Store
@@ -39,34 +40,37 @@ def told(path: Path) -> str:
 
 def test_held_out_runs_count_on_both_sides(tmp_path: Path) -> None:
     path = tmp_path / "grid.db"
-    asked = ask(Experiment.model_validate(GRID), Options(device="cpu"), "experiment grid.toml")
+    whole = experiment_request(Experiment.model_validate(GRID), Options(device="cpu"), "experiment grid.toml")
+
+    def train(*asked: Asked) -> None:
+        train_requests([replace(whole, asked=asked, whole=whole)], path)
+
     with Store(path) as store:
-        asked.follow(store)
+        whole.remember(store)
     assert "grid: 0 of 12 runs done, 12 left, time not known yet" in told(path)
-    run_cells(asked.validation, asked.seeds, path)
+    train(*(asked for asked in whole.asked if asked.validation))
     assert "grid: 6 of 12 runs done, 6 left, about" in told(path)
-    run_cells(asked.cells, asked.seeds[:2], path)
+    train(*(asked._replace(seeds=(1, 2)) for asked in whole.asked if not asked.validation))
     assert "grid: 10 of 12 runs done, 2 left, about" in told(path)
     with Store(path, readonly=True) as store:
         (section,) = sections(store)
         each = [seconds(record) for result in section.results for record in result.records]
         expected = 2 * sum(each) / len(each)  # the two that are left are whole ones, not short ones on held-out data
         assert time_left(store, section) == timedelta(seconds=max(1, round(expected)))
-    run_cells(asked.cells, asked.seeds, path)
+    train(*whole.asked)
     assert told(path) == "grid: 12 of 12 runs done"
     with Store(path, readonly=True) as store:
         assert sum(batch.runs for batch in provenance(sections(store))) == 12
 
 
-def table(**options: object) -> Asked:
-    given = Options(device="cpu", **options)  # type: ignore[arg-type]
-    return ask(paper_experiment("table4"), given, "reproduce table4")
+def table(**options: object) -> Request:
+    return paper_request("table4", **options)
 
 
-def after(path: Path, *asked: Asked) -> dict[str, object]:
+def after(path: Path, *asked: Request) -> dict[str, object]:
     with Store(path) as store:
         for each in asked:
-            each.follow(store)
+            each.remember(store)
         (found,) = store.experiments().values()
     return found
 
@@ -94,17 +98,17 @@ def test_two_commands_at_once_remember_both(tmp_path: Path) -> None:
     Store(tmp_path / "a.db").close()
     ready = threading.Barrier(len(asked))
 
-    def follow(one: Asked) -> None:
+    def remember(one: Request) -> None:
         with Store(tmp_path / "a.db") as store:
             ready.wait(30)
-            one.follow(store)
+            one.remember(store)
 
     with ThreadPoolExecutor(len(asked)) as pool:
-        list(pool.map(follow, asked))
+        list(pool.map(remember, asked))
     with Store(tmp_path / "a.db", readonly=True) as store:
         (found,) = store.experiments().values()
     assert {tuple(cell["seeds"]) for cell in found["cells"]} == {tuple(range(1, 9))}
-    assert len(found["cells"]) == len(table().cells)
+    assert len(found["cells"]) == len(table().asked)
     assert set(found["command"].split(" && ")) == {each.whole.command for each in asked if each.whole}
 
 
@@ -115,8 +119,10 @@ def test_all_of_several_commands_is_in_full(tmp_path: Path) -> None:
     )
     with Store(tmp_path / "a.db") as store:
         for only, seeds in ((["ewc"], "1"), (["si"], "2-2")):
-            asked = ask(experiment, Options(seeds, device="cpu", only=only, iters=1), "experiment grid.toml")
-            asked.follow(store)
+            asked = experiment_request(
+                experiment, Options(seeds, device="cpu", only=only, iters=1), "experiment grid.toml"
+            )
+            asked.remember(store)
         (section,) = sections(store)
     full = f"threefold experiment grid.toml --device cpu --store {tmp_path}/a.db"
     assert shortened(section, tmp_path / "a.db") == (

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cohort_lab import measured, running
-from in_progress_lab import CELL, SEEDS, Tasks, kill_begun, train
+from small_cells import CELL, SEEDS, Heard, before_training, kill_begun, measured, train
 
 from threefold import Store, ThreefoldError
 from threefold.engine import Progress
@@ -46,7 +45,7 @@ def copied_back(store: Path) -> None:
 WAYS = [moved, deleted, replaced, copied_back]
 
 
-class Disturbed(Tasks):
+class Disturbed(Heard):
     """Something happens to the store in the second task of the first cohort."""
 
     def __init__(self, store: Path, way: Callable[[Path], None]) -> None:
@@ -90,7 +89,7 @@ def test_the_same_command_goes_on(store: Path, folder: Path, undisturbed: Result
         store.unlink()
     if way in (moved, replaced):
         store.with_name("elsewhere.db").rename(store)
-    heard = Tasks()
+    heard = Heard()
     again = train(store, 4, watcher=heard)
     assert measured(again) == measured(undisturbed)
     assert heard.tasks[1, 2, 3, 4] == {3}
@@ -155,11 +154,11 @@ def test_before_a_cohort_that_does_not_fit_is_halved(
 ) -> None:
     kill_begun(store, monkeypatch)
 
-    def moved_and_full(*given: object) -> None:
+    def moved_and_full(seeds: list[int]) -> None:
         moved(store)
         raise MemoryError
 
-    monkeypatch.setattr(running, "execute", moved_and_full)
+    before_training(monkeypatch, moved_and_full)
     with pytest.raises(ThreefoldError, match=TOLD):
         train(store, 4)
     assert [path.suffix for path in folder.iterdir()] == [".pt"]

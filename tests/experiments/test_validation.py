@@ -7,11 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from threefold.experiments.ask import Options, ask, sections
+from small_cells import cells_of
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
-from threefold.experiments.run import run_cells
+from threefold.experiments import sections, train_requests
+from threefold.experiments.request import Options, experiment_request
 from threefold.experiments.spec import Experiment
 from threefold.report.charts import charts
 from threefold.results import Store
@@ -104,14 +105,12 @@ GRID = {
 
 
 def test_a_grid_is_also_trained_on_the_first_tasks_alone(data: Dataset, tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("threefold.experiments.ask.load", lambda *_, **__: data)
-    asked = ask(Experiment.model_validate(GRID), Options(device="cpu"), "experiment grid.toml")
-    assert [cell.stream.tasks for cell in asked.cells] == [3, 3]
-    assert [cell.stream.tasks for cell in asked.validation] == [2, 2]
+    monkeypatch.setattr("threefold.experiments.request.load", lambda *_, **__: data)
+    request = experiment_request(Experiment.model_validate(GRID), Options(device="cpu"), "experiment grid.toml")
+    assert [cell.stream.tasks for cell in cells_of(request)] == [3, 3]
+    assert [cell.stream.tasks for cell in cells_of(request, validation=True)] == [2, 2]
     store = tmp_path / "grid.db"
-    with Store(store) as opened:
-        asked.follow(opened)
-    run_cells([*asked.cells, *asked.validation], asked.seeds, store)
+    train_requests([request], store)
     with Store(store, readonly=True) as opened:
         (section,) = sections(opened)
     assert section.left == 0

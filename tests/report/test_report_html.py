@@ -13,9 +13,9 @@ from PIL import Image
 
 from threefold.experiments import Result, Section
 from threefold.report import html
-from threefold.report.evidence import boards
 from threefold.report.figures import dreams, mosaic
 from threefold.report.svg import picture
+from threefold.report.tables import result_tables
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_names_are_unique_and_links_lead_somewhere(page: Page) -> None:
 
 def test_every_cell_has_its_number_verdict_and_detail(page: Page, text: str, sections: list[Section]) -> None:
     tables = [section for section in sections if section.kind == "table"]
-    cells = [e for section in tables for board in boards(section) for e in board.cells]
+    cells = [e for section in tables for board in result_tables(section) for e in board.cells]
     assert page.count("a", "ours") == len(cells)
     assert page.count("div", "cell") == len(cells)
     assert page.count("a", "dash") == sum(len(section.refused) for section in tables)
@@ -133,7 +133,7 @@ def test_nothing_yet_is_a_page() -> None:
 
 
 def test_a_picture_holds_its_pixels() -> None:
-    found = boards(a_table(methods=["dgr"], seeds=2))[0].cells[0]
+    found = result_tables(a_table(methods=["dgr"], seeds=2))[0].cells[0]
     images = dreams(found)
     assert images is not None
     assert images.shape == (5, 8, 28, 28)

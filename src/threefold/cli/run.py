@@ -114,15 +114,16 @@ def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]"
 
 def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", store: Path) -> None:
     from threefold.experiments import Section
-    from threefold.report.evidence import boards
-    from threefold.report.terminal import fitting, reasons
+    from threefold.report.tables import result_tables
+    from threefold.report.terminal import fitting
 
-    (board,) = boards(Section("run", "run", "table", results, refused))
+    (table,) = result_tables(Section("run", "run", "table", results, refused))
     with console(120) as screen:
-        screen.print(fitting(screen, board))
-        for where, reason in reasons(board).items():
-            screen.print(printable(f"– {where}: {reason}"), style="dim", markup=False, highlight=False)
-        for found in board.cells:
+        screen.print(fitting(screen, table))
+        for dash in table.refused:
+            told = f"– {dash.row} in {dash.column}: {dash.reason}"
+            screen.print(printable(told), style="dim", markup=False, highlight=False)
+        for found in table.cells:
             if found.result.diverged:
                 seeds = ", ".join(map(str, found.result.diverged))
                 told = f"{found.row} in {found.column} diverged for seed {seeds}."

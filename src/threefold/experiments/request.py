@@ -85,9 +85,12 @@ class Request:
     def remember(self, store: Store) -> None:
         """Tell the store what was asked for: reports and counts need no more than that.
 
-        An experiment follows its file: what was taken out is forgotten. Other requests are added to earlier ones.
+        An experiment follows its file: what was taken out is forgotten. Other requests are added to earlier ones. What
+        is never stored is nothing to report on.
         """
         plain = (self.whole or self)._plain()
+        if not plain["cells"]:
+            return
         unite = _following if self.from_file else together
         store.reconsider(self.name, lambda before: plain | unite(before, plain) if before else plain)
 
@@ -189,7 +192,8 @@ def _stream(given: Stream | str, data: str | None, normalize: bool, tasks: int |
             raise ThreefoldError(
                 f"data is '{data}', but stream '{given}' names its data; use {kind.name} with data '{data}'."
             )
-        return kind(_as_asked(load(data or named or "mnist", report=report), normalize), tasks)
+        chosen = load((named or "mnist") if data is None else data, report=report)
+        return kind(_as_asked(chosen, normalize), tasks)
     if not isinstance(given, Stream):
         raise ThreefoldError(f"stream must be a name such as 'split-mnist' or Split(data), got {given!r}.")
     if tasks is not None:

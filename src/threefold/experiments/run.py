@@ -1,13 +1,21 @@
 """Training from Python."""
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
 from threefold.experiments.request import run_request
 from threefold.experiments.result import Result
-from threefold.experiments.scheduler import train_requests
+from threefold.experiments.scheduler import Watcher, train_requests
 from threefold.methods import Method, Part
 from threefold.streams import Stream
+
+
+class _Warning(Watcher):
+    """Python's own warnings are what a user of Python sees."""
+
+    def warn(self, text: str) -> None:
+        warnings.warn(text, stacklevel=2)
 
 
 def run(
@@ -36,5 +44,5 @@ def run(
     request = run_request(
         stream, [str(scenario)], [method], seeds, tasks=tasks, task_id_in=task_id_in, settings=settings
     )
-    ((result,),) = train_requests([request], store)
+    ((result,),) = train_requests([request], store, _Warning())
     return result

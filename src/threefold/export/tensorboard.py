@@ -13,7 +13,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
 
-from threefold.export.flat import described
+from threefold.export.columns import described
 from threefold.results import Record, square_images, unpack
 
 LONGEST = 120  # characters of a folder's name

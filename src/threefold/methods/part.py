@@ -6,14 +6,12 @@ The engine maps the hooks over all replicas. Those that run once, when a task is
 from collections.abc import Sequence
 from difflib import get_close_matches
 from inspect import isfunction
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 from warnings import warn
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 from torch import Tensor, nn
 
-from threefold.errors import ThreefoldError
 from threefold.methods.learner import (
     Batch,
     Draws,
@@ -28,41 +26,22 @@ from threefold.methods.learner import (
     Step,
 )
 from threefold.streams import Task
+from threefold.values import Value, hyper
 
 if TYPE_CHECKING:
     from threefold.methods.method import Method
 
-
-def hyper(meaning: str, default: Any = None, *, per_replica: bool = True, **bounds: Any) -> Any:
-    """A hyperparameter: its meaning, default and range. No default: the paper's value for the stream and scenario.
-
-    Numbers may differ between the replicas of a stack, unless `per_replica` is False; whatever changes shapes or code
-    may not.
-    """
-    return Field(default, description=meaning, json_schema_extra={"per_replica": per_replica}, **bounds)
+__all__ = ["Part", "hyper"]
 
 
-class Part(BaseModel):
+class Part(Value):
     """A building block of methods; every hook is optional. Its fields are the hyperparameters.
 
     What a part remembers is a dictionary of tensors: `learner.memory[self.name]` in the hooks of a step, `memory` in
     the others.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    name: ClassVar[str]
     uses_task: ClassVar[bool] = False  # does it use the task in the hidden layers?
-
-    @classmethod
-    def per_replica(cls) -> list[str]:
-        """The hyperparameters that may differ between the replicas of a stack."""
-        return [
-            name
-            for name, field in cls.model_fields.items()
-            if field.annotation in (int, float)
-            and isinstance(field.json_schema_extra, dict)
-            and field.json_schema_extra["per_replica"]
-        ]
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -71,18 +50,6 @@ class Part(BaseModel):
         for name in mine - hooks:
             if alike := get_close_matches(name, hooks, n=1, cutoff=0.85):
                 warn(f"{cls.__name__} defines {name}, which is no hook; did you mean {alike[0]}?", stacklevel=4)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _explained(cls, given: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
-        """A value that does not fit is an error in our words."""
-        try:
-            return build(given)
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = str(first["loc"][0]) if first["loc"] else cls.name
-            message = first["msg"][0].lower() + first["msg"][1:].rstrip(".")
-            raise ThreefoldError(f"hyperparameter {key} of {cls.name} is '{first['input']}': {message}.") from error
 
     def __add__(self, other: "Part | Method") -> "Method":
         from threefold.methods.method import Method

@@ -14,6 +14,7 @@ from threefold.methods.method import Method
 from threefold.methods.part import Part
 from threefold.methods.regularization import EWC, SI, OnlineEWC
 from threefold.methods.replay import DGR, DGRDistill, LwF
+from threefold.values import check_keys, pairs_of
 
 
 @dataclass(frozen=True)
@@ -73,20 +74,7 @@ def split_parts(text: str) -> list[str]:
 
 
 def _part(text: str) -> Part | None:
-    name, colon, listed = text.partition(":")
-    if colon and not listed:
-        raise ThreefoldError(f"method '{text}' has nothing after the colon; use {name} or {name}:key=value.")
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    given: dict[str, str] = {}
-    for pair in filter(None, listed.split(",")):
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise ThreefoldError(f"method '{text}' has '{pair}'; use key=value.")
-        if key in given:
-            raise ThreefoldError(f"method '{text}' gives {key} twice; give it once.")
-        given[key] = value
-    return build(name, given)
+    return build(*pairs_of(text, "method"))
 
 
 def build(name: str, given: Mapping[str, Any]) -> Part | None:
@@ -94,10 +82,9 @@ def build(name: str, given: Mapping[str, Any]) -> Part | None:
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     part = METHODS[name].part
-    fields = part.model_fields if part else {}
-    for key in given:
-        if key not in fields:
-            if not fields:
-                raise ThreefoldError(f"method '{name}' has no hyperparameters, but '{key}' was given.")
-            raise unknown(f"hyperparameter of {name}", key, fields)
-    return part(**given) if part else None
+    if part is None:
+        if given:
+            raise ThreefoldError(f"method '{name}' has no hyperparameters, but '{min(given)}' was given.")
+        return None
+    check_keys(part, "method", given)
+    return part(**given)

@@ -22,16 +22,16 @@ def cohort() -> Cohort:
 @pytest.fixture(autouse=True)
 def _a_new_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is unpacked yet; and instead of a cluster, its object store: what is put there is pickled."""
-    from threefold.cluster import shipping
+    from threefold.cluster import serialization
 
-    monkeypatch.setattr(shipping, "_streams", {})
-    monkeypatch.setattr(shipping, "_datasets", {})
-    monkeypatch.setattr(shipping.ray, "put", pickle.dumps)
-    monkeypatch.setattr(shipping.ray, "get", pickle.loads)
+    monkeypatch.setattr(serialization, "_streams", {})
+    monkeypatch.setattr(serialization, "_datasets", {})
+    monkeypatch.setattr(serialization.ray, "put", pickle.dumps)
+    monkeypatch.setattr(serialization.ray, "get", pickle.loads)
 
 
 def test_a_cohort_comes_out_as_it_went_in(cohort: Cohort) -> None:
-    from threefold.cluster.shipping import Warehouse, unpack
+    from threefold.cluster.serialization import Warehouse, unpack
 
     there = unpack(*Warehouse().pack(cohort))
     assert there.name == cohort.name
@@ -43,7 +43,7 @@ def test_a_cohort_comes_out_as_it_went_in(cohort: Cohort) -> None:
 
 
 def test_data_are_put_once_and_travel_apart(cohort: Cohort) -> None:
-    from threefold.cluster.shipping import Warehouse
+    from threefold.cluster.serialization import Warehouse
 
     warehouse = Warehouse()
     large = Dataset.from_arrays(
@@ -61,20 +61,20 @@ def test_data_are_put_once_and_travel_apart(cohort: Cohort) -> None:
 def test_known_data_are_taken_from_the_workers_own_folder(
     cohort: Cohort, monkeypatch: pytest.MonkeyPatch, state: str, same: bool, used: bool
 ) -> None:
-    from threefold.cluster import shipping
+    from threefold.cluster import serialization
 
     ours = cohort.cell.stream.data
     own = ours if same else replace(ours, fingerprint="of something else")
-    monkeypatch.setattr(shipping, "names", lambda: ("small",))
-    monkeypatch.setattr(shipping, "check", lambda name: [FileState(Path(name), state)])
-    monkeypatch.setattr(shipping, "load", lambda name: own)
-    there = shipping.unpack(*shipping.Warehouse().pack(cohort)).cell.stream.data
+    monkeypatch.setattr(serialization, "names", lambda: ("small",))
+    monkeypatch.setattr(serialization, "check", lambda name: [FileState(Path(name), state)])
+    monkeypatch.setattr(serialization, "load", lambda name: own)
+    there = serialization.unpack(*serialization.Warehouse().pack(cohort)).cell.stream.data
     assert (there is own) is used
     assert there.fingerprint == ours.fingerprint
 
 
 def test_a_method_of_ones_own_travels_too() -> None:
-    from threefold.cluster.shipping import Warehouse, unpack
+    from threefold.cluster.serialization import Warehouse, unpack
 
     there = unpack(*Warehouse().pack(Cohort((Run(cell(split(), Fragile(), iters=5), 1),))))
     assert isinstance(there.cell.method.parts[0], Fragile)

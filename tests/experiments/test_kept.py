@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from small_cells import small_split
 from torch import Tensor
 
 import threefold
-from threefold import Dataset, Part, Split
+from threefold import Part
 from threefold.experiments import Section
 from threefold.export import to_tensorboard
 from threefold.report import render, save_figures
@@ -28,7 +29,7 @@ class Keeper(Part):
 
     name = "keeper"
 
-    def kept(self, stack, memory) -> dict[str, Tensor]:
+    def keep(self, stack, memory) -> dict[str, Tensor]:
         replicas = len(stack.seeds)
         kept = {str(dtype): torch.tensor([pair] * replicas, dtype=dtype) for dtype, pair in KEPT.items()}
         half = torch.full((replicas, 2), 0.1, dtype=torch.bfloat16)
@@ -38,11 +39,8 @@ class Keeper(Part):
 @pytest.fixture
 def result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    x, y = np.random.default_rng(0).random((80, 4, 4)).astype(np.float32), np.arange(80) % 4
-    split = Split(Dataset.from_arrays(x, y, x, y, name="small"), tasks=2)
-    settings = {"iters": 2, "hidden": 4, "batch": 8, "device": "cpu"}
-    first = threefold.run(split, scenario="class", method=Keeper(), seeds=2, store="kept.db", **settings)
-    again = threefold.run(split, scenario="class", method=Keeper(), seeds=2, store="kept.db", **settings)
+    asked = {"scenario": "class", "method": Keeper(), "seeds": 2, "iters": 2, "hidden": 4, "batch": 8, "device": "cpu"}
+    first, again = (threefold.run(small_split(), store="kept.db", **asked) for _ in range(2))
     assert [record.created for record in again.records] == [record.created for record in first.records]
     return again
 

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from threefold.experiments.ask import Asked, Options, ask
+from small_cells import cells_of
 
+from threefold.experiments import Request
 from threefold.experiments.cell import written
+from threefold.experiments.request import Options, experiment_request
 from threefold.experiments.spec import load_experiment
 
 TOP = """
@@ -57,10 +59,10 @@ def write(text: str, name: str = "mine.toml") -> str:
     return name
 
 
-def asked(text: str = METHODS, name: str = "mine.toml", **options: object) -> Asked:
+def requested(text: str = METHODS, name: str = "mine.toml", **options: object) -> Request:
     write(text, name)
-    return ask(load_experiment(name), Options(device="cpu", **options), f"experiment {name}")  # type: ignore[arg-type]
+    return experiment_request(load_experiment(name), Options(device="cpu", **options), f"experiment {name}")  # type: ignore[arg-type]
 
 
-def names(found: Asked) -> list[str]:
-    return [f"{cell.scenario.name} {written(cell.method)}" for cell in found.cells]
+def names(found: Request) -> list[str]:
+    return [f"{cell.scenario.name} {written(cell.method)}" for cell in cells_of(found)]

@@ -1,0 +1,101 @@
+"""Things with a name and hyperparameters (parts of methods, networks, optimisers), and their text: `cnn:norm=group`."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+
+from threefold.errors import ThreefoldError, unknown
+
+
+def hyper(meaning: str, default: Any = None, *, per_replica: bool = True, **bounds: Any) -> Any:
+    """A hyperparameter: its meaning, default and range. No default: the paper's value for the stream and scenario.
+
+    Numbers may differ between the replicas of a stack, unless `per_replica` is False; whatever changes shapes or code
+    may not.
+    """
+    return Field(default, description=meaning, json_schema_extra={"per_replica": per_replica}, **bounds)
+
+
+class Value(BaseModel):
+    """Something with a name; its fields are the hyperparameters."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    name: ClassVar[str]
+
+    @classmethod
+    def per_replica(cls) -> list[str]:
+        """The hyperparameters that may differ between the replicas of a stack."""
+        return [
+            name
+            for name, field in cls.model_fields.items()
+            if field.annotation in (int, float)
+            and isinstance(field.json_schema_extra, dict)
+            and field.json_schema_extra["per_replica"]
+        ]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explained(cls, given: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        """A value that does not fit is an error in our words."""
+        try:
+            return build(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = str(first["loc"][0]) if first["loc"] else cls.name
+            message = first["msg"].removeprefix("Value error, ")
+            message = message[0].lower() + message[1:].rstrip(".")
+            raise ThreefoldError(f"hyperparameter {key} of {cls.name} is '{first['input']}': {message}.") from error
+
+    def given(self) -> dict[str, Any]:
+        """The hyperparameters that were given, not left to their defaults."""
+        every = self.model_dump(mode="json").items()
+        return {name: value for name, value in every if name in self.model_fields_set and value is not None}
+
+    def written(self) -> str:
+        """As the command line writes it: `cnn:channels=16-32,norm=group`."""
+        pairs = ",".join(f"{name}={as_text(value)}" for name, value in self.given().items())
+        return f"{self.name}:{pairs}" if pairs else self.name
+
+
+V = TypeVar("V", bound=Value)
+
+
+def as_text(value: Any) -> str:
+    """A hyperparameter's value as text: `16-32`, `true`, `0.1`."""
+    if isinstance(value, list):
+        return "-".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def pairs_of(text: str, what: str) -> tuple[str, dict[str, str]]:
+    """The name and the hyperparameters in `name:key=value,key=value`; `what` it is, for sentences."""
+    name, colon, listed = text.partition(":")
+    if colon and not listed:
+        raise ThreefoldError(f"{what} '{text}' has nothing after the colon; use {name} or {name}:key=value.")
+    given: dict[str, str] = {}
+    for pair in filter(None, listed.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ThreefoldError(f"{what} '{text}' has '{pair}'; use key=value.")
+        if key in given:
+            raise ThreefoldError(f"{what} '{text}' gives {key} twice; give it once.")
+        given[key] = value
+    return name, given
+
+
+def build(kinds: Mapping[str, type[V]], what: str, name: str, given: Mapping[str, Any]) -> V:
+    """The value of that name with its hyperparameters checked."""
+    if name not in kinds:
+        raise unknown(what, name, kinds)
+    check_keys(kinds[name], what, given)
+    return kinds[name](**given)
+
+
+def check_keys(kind: type[Value], what: str, given: Mapping[str, Any]) -> None:
+    """Are these hyperparameters that it has?"""
+    for key in given:
+        if key not in kind.model_fields:
+            if not kind.model_fields:
+                raise ThreefoldError(f"{what} '{kind.name}' has no hyperparameters, but '{key}' was given.")
+            raise unknown(f"hyperparameter of {kind.name}", key, kind.model_fields)

@@ -176,7 +176,10 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     # data
     "data file that is not there": (["run", "split", "--data", "none.npz"], ["'none.npz' does not exist", "train_x"]),
     "data file of another kind": (["run", "split", "--data", "./text.db"], ["'./text.db'", "end in .npz"]),
-    "data empty": (["run", "split-mnist", "--data", ""], ["dataset ''", "known: fashion-mnist, mnist"]),
+    "data empty": (
+        ["run", "split-mnist", "--data", ""],
+        ["dataset ''", "known: cifar-10, cifar-100, fashion-mnist, mnist"],
+    ),
     "data folder": (["run", "split", "--data", "folder/"], ["'folder/'", "end in .npz"]),
     "array missing": (["run", "split", "--data", "lacking.npz"], ["'lacking.npz' lacks test_y", "must have train_x"]),
     "NaN": (["run", "split", "--data", "nan.npz"], ["'nan.npz'", "train_x", "NaN", "finite"]),

@@ -143,6 +143,15 @@ def test_a_picture_holds_its_pixels() -> None:
     assert np.array_equal(pixels[29:57, 58:86] // 17, images[1, 2] // 16)
 
 
+def test_a_picture_in_colour_holds_its_pixels() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (5, 8, 32, 32, 3), dtype=np.uint8)
+    picture_shown = Image.open(BytesIO(b64decode(picture(mosaic(images)).partition(",")[2])))
+    assert (picture_shown.mode, picture_shown.size) == ("RGB", (8 * 33 - 1, 5 * 33 - 1))
+    for task, image in np.ndindex(5, 8):
+        down, across = 33 * task, 33 * image
+        assert np.array_equal(np.asarray(picture_shown)[down : down + 32, across : across + 32], images[task, image])
+
+
 def test_a_published_number_is_counted_once_and_the_papers_own_experiment_decides() -> None:
     def lwf(reduction: str, mean: float) -> Result:
         return a_result(a_cell(stream(), "class", f"lwf:reduction={reduction}"), mean, 0.5, 20)

@@ -38,6 +38,9 @@ def run(
     lr: Annotated[float | None, typer.Option(help="Learning rate; the paper's if not given.")] = None,
     batch: Annotated[int | None, typer.Option(help="Samples in a batch; the paper's if not given.")] = None,
     data: Annotated[str | None, typer.Option(help="Dataset NAME, or FILE.npz of your own.")] = None,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Normalise the data with the training data's mean and deviation.")
+    ] = False,
     task_id_in: Annotated[
         str | None, typer.Option(help="Task-IL: use the task in the output layer, the hidden layers, or both.")
     ] = None,
@@ -63,6 +66,7 @@ def run(
             [name for given in method or ["none"] for name in (METHODS if given == "all" else [given])],
             seeds,
             data=data,
+            normalize=normalize,
             tasks=tasks,
             task_id_in=task_id_in,
             settings={

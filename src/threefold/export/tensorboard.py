@@ -87,4 +87,4 @@ def _dreams(run: Record) -> Iterator[tuple[int, Any]]:
     images = square_images(unpack(run.kept["dreams"]))
     for task, some in enumerate(() if images is None else images, start=1):
         strip = np.concatenate(list(some), axis=1)
-        yield task, _made(summary.image, "dreams", strip, dataformats="HW")
+        yield task, _made(summary.image, "dreams", strip, dataformats="HWC"[: strip.ndim])

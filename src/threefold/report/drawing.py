@@ -248,7 +248,7 @@ def draw_dreams(table: ResultTable) -> Figure:
     for (found, images), axis in zip(shown, axes.flat, strict=False):
         axis.imshow(mosaic(images), cmap="gray_r", vmin=0, vmax=255, interpolation="nearest")
         axis.set_title(f"{found.row}, {found.column}")
-        side = images.shape[-1] + 1
+        side = images.shape[2] + 1
         for task in range(len(images)):
             axis.text(-2, (task + 0.5) * side, f"task {task + 1}", ha="right", va="center", fontsize=6)
     return figure

@@ -132,7 +132,7 @@ def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], F
 
 
 def dreams(found: TableCell) -> NDArray[np.uint8] | None:
-    """What the generator of the first seed dreamt: tasks × images × rows × columns; None where there is nothing."""
+    """What the generator of the first seed dreamt: tasks × images × rows × columns, in colour × 3; None without it."""
     try:
         images = found.result.kept("dreams")[0]
     except (KeyError, ValueError):  # not kept, or not by every run alike
@@ -142,9 +142,9 @@ def dreams(found: TableCell) -> NDArray[np.uint8] | None:
 
 def mosaic(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Images in rows and columns with a pixel between them."""
-    padded = np.pad(images, ((0, 0), (0, 0), (0, 1), (0, 1)))
-    rows, columns, height, width = padded.shape
-    return padded.transpose(0, 2, 1, 3).reshape(rows * height, columns * width)[:-1, :-1]
+    padded = np.pad(images, ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0))[: images.ndim])
+    rows, columns, height, width, *colours = padded.shape
+    return padded.swapaxes(1, 2).reshape(rows * height, columns * width, *colours)[:-1, :-1]
 
 
 def file_name(name: str) -> str:

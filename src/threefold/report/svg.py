@@ -284,14 +284,19 @@ def _figure(width: int, height: int, label: str, body: str, note: str = "", kind
 
 
 def picture(pixels: NDArray[np.uint8]) -> str:
-    """A grey image as the address of a PNG that holds it, in sixteen shades: two pixels to a byte."""
-    height, width = pixels.shape
-    shades = np.pad(pixels >> 4, ((0, 0), (0, width % 2)))
-    rows = b"".join(b"\0" + row.tobytes() for row in shades[:, ::2] << 4 | shades[:, 1::2])
+    """An image as the address of a PNG that holds it: in colour, or grey in sixteen shades, two pixels to a byte."""
+    height, width, *colours = pixels.shape
+    if colours:
+        bits, colour_type = 8, 2
+    else:
+        bits, colour_type = 4, 0
+        shades = np.pad(pixels >> 4, ((0, 0), (0, width % 2)))
+        pixels = (shades[:, ::2] << 4 | shades[:, 1::2]).astype(np.uint8)
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return pack(">I", len(data)) + kind + data + pack(">I", crc32(kind + data))
 
-    header = pack(">IIBBBBB", width, height, 4, 0, 0, 0, 0)
+    header = pack(">IIBBBBB", width, height, bits, colour_type, 0, 0, 0)
     png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", compress(rows, 9)) + chunk(b"IEND", b"")
     return f"data:image/png;base64,{b64encode(png).decode()}"

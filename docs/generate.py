@@ -13,20 +13,18 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from threefold.experiments.ask import sections
-
-from threefold.experiments import Cell, Section
+from threefold.experiments import Cell, Section, sections
 from threefold.experiments.cell import written
 from threefold.experiments.spec import paper_experiment
 from threefold.experiments.status import seconds
 from threefold.report import markdown
 from threefold.report.charts import charts
 from threefold.report.document import Heading, Items, Table, body, claims, closing, comparison, opening, selected
-from threefold.report.evidence import boards, remarks
 from threefold.report.figures import file_name, save_chart
+from threefold.report.formatting import plus_minus, theirs
 from threefold.report.panels import Chart, seeds_of
-from threefold.report.statements import statements
-from threefold.report.words import plus_minus, theirs
+from threefold.report.paper_statements import statements
+from threefold.report.tables import remarks, result_tables
 from threefold.results import Outcome, Store, merge, published_cells
 
 ROOT = Path(__file__).parent.parent
@@ -141,7 +139,7 @@ def differing(by_name: Mapping[str, Section]) -> str:
     lines = ["| table | method | scenario | ours | published | why |", "| :-- | :-- | :-- | --: | --: | :-- |"]
     told = set()
     for name in TABLES:
-        for board in boards(by_name[name]):
+        for board in result_tables(by_name[name]):
             for found in board.cells:
                 result, published = found.result, found.result.cell.published()
                 if not result.verdict or result.verdict.outcome is not Outcome.DIFFERS or published in told:
@@ -208,7 +206,7 @@ def figures(by_name: Mapping[str, Section]) -> str:
 
 def brief(by_name: Mapping[str, Section]) -> str:
     """Tables 4 and 5: the numbers alone."""
-    tables: list[Table] = [comparison(board) for name in TABLES[:2] for board in boards(by_name[name])]
+    tables: list[Table] = [comparison(board) for name in TABLES[:2] for board in result_tables(by_name[name])]
     return "\n\n".join(markdown.block(table) for table in tables)
 
 
@@ -217,7 +215,7 @@ def times(by_name: Mapping[str, Section]) -> str:
     lines = ["| stream | method | scenario | ms per step | training, s | consolidation, s | evaluation, s |"]
     lines += ["| :-- | :-- | :-- | --: | --: | --: | --: |"]
     for name in TABLES:
-        for board in boards(by_name[name]):
+        for board in result_tables(by_name[name]):
             for cell in board.cells:
                 training, tasks = cell.cell.training, cell.cell.stream.tasks
                 train, consolidate, evaluate = (

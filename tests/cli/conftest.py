@@ -1,10 +1,14 @@
 from pathlib import Path
 
 import pytest
+from small_lab import trained
 from tiny_lab import write_npz
 
 import threefold.data.sources
 from threefold.data.download import SourceFailed
+from threefold.methods import METHODS, Part, hyper
+from threefold.methods.part import Setting
+from threefold.methods.registry import Entry
 
 
 @pytest.fixture
@@ -23,3 +27,27 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(threefold.data.sources, "download", no_network)
     write_npz(work / "tiny.npz")
     return work
+
+
+@pytest.fixture(scope="session")
+def small_experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the small experiment, its data and its store; to be copied, not changed."""
+    return trained(tmp_path_factory.mktemp("small"))
+
+
+class Picky(Part):
+    """A method that needs to be told the task."""
+
+    name = "picky"
+    strength: float = hyper("does nothing", 1.0, gt=0)
+
+    def refuse(self, setting: Setting) -> str | None:
+        if setting.outputs.scenario.task_known:
+            return None
+        return f"Picky must be told the task [always]; in {setting.outputs.scenario.title} it is not."
+
+
+@pytest.fixture
+def picky(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That method is known."""
+    monkeypatch.setitem(METHODS, "picky", Entry("picky", "Picky One", "Tests", "", Picky))

@@ -88,8 +88,7 @@ def changed(lines: File, place: Place, value: Any) -> File:
 
 def read_by_all(cli: Callable[..., Ended], store: str, *, drawn: bool = False) -> None:
     """Every command that shows a store, and the live page: none may fail, whatever a merge let in."""
-    from threefold.experiments.ask import sections
-
+    from threefold.experiments import sections
     from threefold.report import save_figures
     from threefold.results import Store
     from threefold.watch.app import templates

@@ -1,13 +1,9 @@
 """A small experiment with its store, trained once for the tests of a file."""
 
-import re
 from pathlib import Path
 
 import pytest
 from experiment_lab import furnish
-from tiny_lab import Ended
-
-from threefold.results import Store
 
 SPEC = """
 title = "Small"
@@ -31,23 +27,13 @@ RUNS = 2 * 9
 
 def trained(folder: Path) -> Path:
     """The experiment, its data and its store, a.db, in a folder."""
-    from threefold.experiments.ask import Options, ask
-
-    from threefold.experiments import run_cells
+    from threefold.experiments import train_requests
+    from threefold.experiments.request import Options, experiment_request
     from threefold.experiments.spec import load_experiment
 
     furnish(folder, SPEC)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        asked = ask(load_experiment("tiny.toml"), Options(device="cpu"), "experiment tiny.toml")
-        with Store("a.db") as store:
-            asked.follow(store)
-        run_cells(asked.cells, asked.seeds, "a.db")
+        asked = experiment_request(load_experiment("tiny.toml"), Options(device="cpu"), "experiment tiny.toml")
+        train_requests([asked], "a.db")
     return folder
-
-
-def sentence(ended: Ended) -> str:
-    """What a command said that could not be done."""
-    assert (ended.status, ended.out) == (2, "")
-    assert re.fullmatch(r"threefold: [^\n]*[.?]\n", ended.err), ended.err
-    return ended.err

@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,43 +11,24 @@ import pytest
 from tiny_lab import SETTINGS, Ended, arrays, leftovers, write_npz
 
 from threefold.engine import Checkpoint, Replicas
-from threefold.methods import METHODS, Part, hyper
-from threefold.methods.part import Setting
-from threefold.methods.registry import Entry
+from threefold.experiments import executor
+from threefold.methods import METHODS
 from threefold.results import measure
 
 Cli = Callable[..., Ended]
 RUN = ["run", "split", "--data", "tiny.npz", "--tasks", "2", *SETTINGS, "--json"]
 
 
-class Chooser(Part):
-    """A method that needs to be told the task."""
-
-    name = "chooser"
-    strength: float = hyper("does nothing", 1.0, gt=0)
-
-    def refuse(self, setting: Setting) -> str | None:
-        if setting.outputs.scenario.task_known:
-            return None
-        return f"Chooser must be told the task; in {setting.outputs.scenario.title} it is not."
-
-
-@pytest.fixture
-def chooser(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "chooser", Entry("chooser", "Chooser", "Tests", "", Chooser))
-
-
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The seeds of each cohort that was trained."""
-    module = sys.modules["threefold.experiments.execute"]
-    real, cohorts = module.train, []
+    real, cohorts = executor.train, []
 
     def spy(stream: object, asked: Sequence[Replicas], *rest: object) -> object:
         cohorts.append([seed for replicas in asked for seed in replicas.seeds])
         return real(stream, asked, *rest)
 
-    monkeypatch.setattr(module, "train", spy)
+    monkeypatch.setattr(executor, "train", spy)
     return cohorts
 
 
@@ -109,7 +89,7 @@ def test_a_second_run_trains_nothing_and_prints_the_same_bytes(
     def untouched(*_: object, **__: object) -> None:
         raise AssertionError("a run that is in the store was trained again")
 
-    monkeypatch.setattr(sys.modules["threefold.experiments.execute"], "train", untouched)
+    monkeypatch.setattr(executor, "train", untouched)
     assert cli(*RUN, "--seeds", "2") == first
     assert document(cli(*RUN, "--seeds", "2,1"))["results"][0]["spec"]["seeds"] == [2, 1]
 
@@ -132,36 +112,36 @@ def test_only_missing_seeds_are_trained(lab: Path, cli: Cli, trained: list[list[
         ["--batch", "15"],
         ["--tasks", "1"],
         ["--data", "other.npz"],
-        ["--method", "chooser:strength=2"],
+        ["--method", "picky:strength=2"],
     ],
     ids=lambda words: " ".join(words),
 )
-@pytest.mark.usefixtures("chooser")
+@pytest.mark.usefixtures("picky")
 def test_whatever_determines_a_run_is_part_of_its_key(
     lab: Path, cli: Cli, trained: list[list[int]], other: list[str]
 ) -> None:
     write_npz(lab / "other.npz", train_x=1 - arrays()["train_x"])
     base = [*RUN, "--scenario", "task", "--seeds", "1"]
-    document(cli(*base, "--method", "chooser"))
-    document(cli(*base, *([] if "--method" in other else ["--method", "chooser"]), *other))
+    document(cli(*base, "--method", "picky"))
+    document(cli(*base, *([] if "--method" in other else ["--method", "picky"]), *other))
     assert trained == [[1], [1]]
 
 
-@pytest.mark.usefixtures("chooser")
+@pytest.mark.usefixtures("picky")
 def test_refused_combinations_are_listed_with_their_reason(lab: Path, cli: Cli) -> None:
-    made = document(cli(*RUN, "--method", "none", "--method", "chooser", "--seeds", "1"))
+    made = document(cli(*RUN, "--method", "none", "--method", "picky", "--seeds", "1"))
     assert len(made["results"]) == 4
     assert made["refused"] == [
-        {"scenario": name, "method": "chooser", "reason": f"Chooser must be told the task; in {title} it is not."}
+        {"scenario": name, "method": "picky", "reason": f"Picky must be told the task [always]; in {title} it is not."}
         for name, title in (("domain", "Domain-IL"), ("class", "Class-IL"))
     ]
 
 
-@pytest.mark.usefixtures("chooser")
+@pytest.mark.usefixtures("picky")
 def test_one_method_may_be_compared_with_itself_at_other_hyperparameters(lab: Path, cli: Cli) -> None:
-    asked = [word for strength in (1, 2, 2) for word in ("--method", f"chooser:strength={strength}")]
+    asked = [word for strength in (1, 2, 2) for word in ("--method", f"picky:strength={strength}")]
     made = document(cli(*RUN, "--scenario", "task", *asked, "--seeds", "1"))
-    strengths = [r["spec"]["method"]["hyperparameters"]["chooser"]["strength"] for r in made["results"]]
+    strengths = [r["spec"]["method"]["hyperparameters"]["picky"]["strength"] for r in made["results"]]
     assert strengths == [1.0, 2.0]
 
 
@@ -208,9 +188,8 @@ def test_a_damaged_checkpoint_is_named_set_aside_and_not_used(lab: Path, cli: Cl
         raise Killed
 
     fresh = cli(*RUN, "--scenario", "class", "--seeds", "2", "--store", "fresh.db")
-    module = sys.modules["threefold.experiments.execute"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_record", killed)
+        patch.setattr(executor, "records_of", killed)
         with pytest.raises(Killed):
             cli(*RUN, "--scenario", "class", "--seeds", "2")
     (path,) = (lab / "threefold.db.checkpoints").glob("*.pt")

@@ -14,6 +14,7 @@ from tiny_lab import Ended
 import threefold
 from threefold import bench
 from threefold.cli import run
+from threefold.data.catalog import CATALOG
 from threefold.methods import METHODS, Part, hyper
 from threefold.methods.part import Setting
 from threefold.methods.registry import Entry
@@ -151,7 +152,7 @@ def test_check_tells_the_state_of_every_file(lab: Path, cli: Cli) -> None:
 def test_check_without_a_name_looks_at_all(lab: Path, cli: Cli) -> None:
     ended = cli("data", "check")
     assert ended.status == 1
-    assert len(ended.out.splitlines()) == 4 * len(threefold.data.names())
+    assert len(ended.out.splitlines()) == sum(len(known.files) for known in CATALOG.values())
 
 
 def test_check_of_whole_data_succeeds(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM and SIGHUP, from the first moment to the last: nothing lost, a sentence, and a status that tells."""
 
+import random
 import re
 import signal
 import subprocess
@@ -11,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from experiment_lab import Command, beside, checkpoints, count, furnish, locks, rows, server, stuck_in_the_third
+from experiment_lab import Command, beside, checkpoints, count, furnish, locks, rows, server
 from tiny_lab import Ended
 
 PROGRAM = Path(sys.executable).parent / "threefold"
 RUN = ["run", "split", "--data", "tiny.npz", "--tasks", "3", "--seeds", "2", "--method", "none", "--method", "lwf"]
-RUN += ["--iters", "20", "--hidden", "8", "--batch", "16", "--device", "cpu", "--store", "a.db"]
+RUN += ["--iters", "20", "--hidden", "8", "--batch", "16", "--device", "cpu", "--store", "a.db", "--json"]
 RUNS = 2 * 3 * 2  # methods × scenarios × seeds
 LEFT = r"threefold: stopped with (\d+) runs? left; the same command goes on\.\n"
 STOPPED = "threefold: stopped; the same command goes on from the last finished task.\n"
@@ -90,16 +91,25 @@ def test_signals_are_handled_before_anything_heavy_is_imported() -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[tuple[Any, ...]]]:
+    """What it prints, and its rows."""
     folder = furnish(tmp_path_factory.mktemp("undisturbed"))
     with Command(folder, *RUN) as command:
         assert command.ended().status == 0
-    return rows(folder / "a.db")
+        return command.ended().out, rows(folder / "a.db")
+
+
+def finish(folder: Path, undisturbed: tuple[str, list[tuple[Any, ...]]]) -> None:
+    """The same command, left alone, ends as if nothing had happened."""
+    with Command(folder, *RUN) as command:
+        assert command.ended() == (0, undisturbed[0], "")
+    assert rows(folder / "a.db") == undisturbed[1]
+    assert beside(folder / "a.db") == []
 
 
 @pytest.mark.parametrize("number", STOPS)
 def test_in_training_it_stops_and_the_same_command_goes_on(
-    place: Path, undisturbed: list[tuple[Any, ...]], number: int
+    place: Path, undisturbed: tuple[str, list[tuple[Any, ...]]], number: int
 ) -> None:
     store = place / "a.db"
     with Command(place, *RUN) as command:
@@ -111,21 +121,21 @@ def test_in_training_it_stops_and_the_same_command_goes_on(
     assert told, end.err
     assert 0 < count(store) == RUNS - int(told[1]) < RUNS
     assert locks(store) == set()
-    with Command(place, *RUN) as command:
-        assert command.ended().status == 0
-    assert rows(store) == undisturbed
-    assert beside(store) == []
+    finish(place, undisturbed)
 
 
-def test_a_second_ctrl_c_stops_run_at_once(place: Path) -> None:
-    with Command(place, *RUN, hook=stuck_in_the_third) as command:
-        command.wait_until(lambda: (place / "stuck").exists())
-        command.send(signal.SIGINT)
-        time.sleep(0.1)
-        assert command.running, "the first waits for the step to be done"
-        command.send(signal.SIGINT)
-        assert command.ended() == (3, "", STOPPED)
-    assert locks(place / "a.db") == set()
+def test_killed_twice_the_same_command_ends_in_the_same_bytes(
+    place: Path, undisturbed: tuple[str, list[tuple[Any, ...]]]
+) -> None:
+    store, moments = place / "a.db", random.Random(20)
+    for _ in range(2):
+        known = checkpoints(store)
+        with Command(place, *RUN) as command:
+            command.wait_until(lambda known=known: checkpoints(store) - known)
+            time.sleep(moments.uniform(0, 0.05))
+            command.kill()
+    assert count(store) < RUNS
+    finish(place, undisturbed)
 
 
 def test_run_has_a_time_limit(place: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Ended]) -> None:
@@ -137,7 +147,7 @@ def test_run_has_a_time_limit(place: Path, monkeypatch: pytest.MonkeyPatch, cli:
 
 
 def test_between_two_tasks_a_stopped_run_leaves_its_checkpoint(place: Path) -> None:
-    with Command(place, *RUN[:-2], "--iters", "300", "--store", "a.db") as command:
+    with Command(place, *RUN, "--iters", "300") as command:
         command.wait_until(lambda: checkpoints(place / "a.db"))
         command.send(signal.SIGTERM)
         assert command.ended().status == 3

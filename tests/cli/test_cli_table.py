@@ -13,33 +13,14 @@ import pytest
 from tiny_lab import SETTINGS, Ended, Terminal, arrays
 
 import threefold
-import threefold.data
-import threefold.experiments
 from threefold.cli.run import typed
-from threefold.experiments import Cell
-from threefold.methods import METHODS, Part, hyper
-from threefold.methods.part import Setting
-from threefold.methods.registry import Entry
+from threefold.experiments import Request
 
 Cli = Callable[..., Ended]
 RUN = ["run", "split", "--data", "tiny.npz", "--tasks", "2", *SETTINGS]
 
 
-class Picky(Part):
-    """A method that needs to be told the task."""
-
-    name = "picky"
-    strength: float = hyper("does nothing", 1.0, gt=0)
-
-    def refuse(self, setting: Setting) -> str | None:
-        if setting.outputs.scenario.task_known:
-            return None
-        return f"Picky must be told the task [always]; in {setting.outputs.scenario.title} it is not."
-
-
-@pytest.fixture(autouse=True)
-def _picky(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "picky", Entry("picky", "Picky One", "Tests", "", Picky))
+pytestmark = pytest.mark.usefixtures("picky")
 
 
 def shown(ended: Ended) -> list[str]:
@@ -56,22 +37,23 @@ def row(lines: list[str], name: str) -> list[str]:
 class Planned(Exception):
     """What a command would have run."""
 
-    def __init__(self, cells: Sequence[Cell], seeds: Sequence[int]) -> None:
-        self.cells, self.seeds = cells, seeds
+    def __init__(self, request: Request) -> None:
+        self.cells, self.seeds = [asked.cell for asked in request.asked], request.asked[0].seeds
 
 
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> Callable[[str], Planned]:
     """Parse a command, as far as what it would train."""
 
-    def planned(cells: Sequence[Cell], seeds: Sequence[int], *_: object) -> None:
-        raise Planned(cells, seeds)
+    def planned(requests: Sequence[Request], *_: object) -> None:
+        (request,) = requests
+        raise Planned(request)
 
     def call(command: str) -> Planned:
         program, *words = shlex.split(command)
         assert program == "threefold"
         with monkeypatch.context() as patch:
-            patch.setattr(threefold.experiments, "run_cells", planned)
+            patch.setattr("threefold.experiments.train_requests", planned)
             with pytest.raises(Planned) as caught:
                 cli(*words)
         return caught.value
@@ -104,7 +86,7 @@ def test_numbers_are_those_of_the_json(lab: Path, cli: Cli) -> None:
 def small_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small data that go by MNIST's name."""
     made = threefold.Dataset.from_arrays(**arrays(classes=10, train=400), name="mnist")
-    monkeypatch.setattr(threefold.data, "load", lambda name, report: made)
+    monkeypatch.setattr("threefold.experiments.request.load", lambda name, report: made)
 
 
 @pytest.mark.parametrize(("columns", "narrow"), [(80, True), (120, False)])

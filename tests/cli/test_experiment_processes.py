@@ -28,6 +28,7 @@ from experiment_lab import (
     server,
     slow_to_plan,
     stuck_in_the_third,
+    time_is_over_in_the_third,
     trained,
     write_down_cohorts,
 )
@@ -112,12 +113,12 @@ def test_killed_right_after_storing_nothing_is_left_behind(place: Path, undistur
 def test_a_time_limit_stops_cleanly_and_the_same_command_goes_on(
     place: Path, undisturbed: list[tuple[Any, ...]]
 ) -> None:
-    with Command(place, *EXPERIMENT, "a.db", "--time-limit", "1", hook=write_down_cohorts) as command:
+    with Command(place, *EXPERIMENT, "a.db", "--time-limit", "60", hook=time_is_over_in_the_third) as command:
         ended = command.ended()
     match = re.fullmatch(MORE, ended.err)
     assert ended.status == 3
     assert match, ended.err
-    assert 0 < count(place / "a.db") == RUNS - int(match[1]) < RUNS
+    assert count(place / "a.db") == RUNS - int(match[1]) == 4, "two cohorts of two seeds"
     assert "Tiny" in ended.out, "what there is so far is shown"
     assert set(rows(place / "a.db")) < set(undisturbed)
     assert locks(place / "a.db") == set()
@@ -160,22 +161,6 @@ def test_a_time_limit_that_is_none(place: Path, limit: str) -> None:
     assert ended.status == 2
     assert re.fullmatch(r"threefold: time-limit must be a number of seconds above 0, got [^\n]*\.\n", ended.err)
     assert not (place / "a.db").exists()
-
-
-def test_ctrl_c_stops_as_cleanly(place: Path, undisturbed: list[tuple[Any, ...]]) -> None:
-    store = place / "a.db"
-    with Command(place, *EXPERIMENT, "a.db") as command:
-        command.wait_until(lambda: count(store) > 4 and locks(store))
-        command.send(signal.SIGINT)
-        ended = command.ended()
-    match = re.fullmatch(MORE, ended.err)
-    assert ended.status == 3
-    assert match, ended.err
-    assert count(store) == RUNS - int(match[1])
-    assert set(rows(store)) < set(undisturbed)
-    assert locks(store) == set()
-    finish(place)
-    assert rows(store) == undisturbed
 
 
 def test_a_second_ctrl_c_stops_at_once_and_loses_no_finished_run(

@@ -13,22 +13,17 @@ from types import SimpleNamespace
 
 import pytest
 from experiment_lab import Command, alter, beside, count, locks, rows, server, stuck_in_the_third
-from small_lab import EXPERIMENT, RUNS, SPEC, sentence, trained
-from tiny_lab import SETTINGS, Ended, contents
+from small_lab import EXPERIMENT, RUNS, SPEC
+from tiny_lab import SETTINGS, Ended, contents, refusal
 
 from threefold.results import Store, database
 
 Cli = Callable[..., Ended]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("made"))
-
-
 @pytest.fixture
-def lab(lab: Path, made: Path) -> Path:
-    shutil.copytree(made, lab, dirs_exist_ok=True)
+def lab(lab: Path, small_experiment: Path) -> Path:
+    shutil.copytree(small_experiment, lab, dirs_exist_ok=True)
     return lab
 
 
@@ -40,14 +35,14 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
     wrong = wrong.replace("strength", "strenght").replace("tasks = 3", "tasks = 0")
     (lab / "tiny.toml").write_text(wrong)
     before = contents(lab)
-    said = sentence(cli(*EXPERIMENT, "new.db"))
+    said = refusal(cli(*EXPERIMENT, "new.db"))
     assert "experiment 'tiny.toml' has 5 mistakes: " in said
     for mistake in (
         "stream 'spilt' is not known; did you mean 'split'?",
-        "training.iters is 0; right would be 1 or more",
+        "training.iters must be 1 or more, got 0",
         "seeds is 'x', which is none of the forms there are; use a count",
         "methods[1]: hyperparameter of ewc 'strenght' is not known; did you mean 'strength'?",
-        "tasks is 0; right would be 1 or more",
+        "tasks must be 1 or more, got 0",
     ):
         assert f" {mistake}" in said
     assert contents(lab) == before
@@ -62,17 +57,23 @@ def test_a_spec_with_five_mistakes_is_one_sentence(lab: Path, cli: Cli) -> None:
         (["experiment", "tiny.toml", "--only", "ewk"], "only 'ewk' is not known; did you mean 'ewc'?"),
         (["experiment", "tiny.toml", "--seeds", "0"], "seeds is '0'"),
         (["experiment", "tiny.toml", "--seeds", ""], "seeds is ''"),
-        (["experiment", "tiny.toml", "--iters", "0"], "iters is '0'"),
-        (["experiment", "tiny.toml", "--iters", "-1"], "iters is '-1'"),
+        (
+            ["experiment", "tiny.toml", "--iters", "0"],
+            "iters must be a whole number of iterations, at least 1, got '0'",
+        ),
+        (
+            ["experiment", "tiny.toml", "--iters", "-1"],
+            "iters must be a whole number of iterations, at least 1, got '-1'",
+        ),
         (["experiment", "tiny.toml", "--device", "gpu"], "device 'gpu' is not known; did you mean 'cpu'?"),
         (["experiment", "large.toml"], "batch must be at most 80, got 100: the smallest task has 80 training samples"),
         (["experiment", "nodata.toml"], "absent.npz"),
         (["experiment", "tiny.toml", "--store", "no/such.db"], "store 'no/such.db' cannot be created"),
         (["reproduce", "table6"], "experiment 'table6' is not known; did you mean 'table"),
         (["reproduce"], "name is missing"),
-        (["reproduce", "table4", "--time-limit", "soon"], "time-limit is 'soon'; right would be a valid number"),
-        (["reproduce", "table4", "--time-limit"], "time-limit has no value; right would be --time-limit VALUE"),
-        (["reproduce", "table4", "--quick=3"], "quick takes no value; right would be --quick alone"),
+        (["reproduce", "table4", "--time-limit", "soon"], "time-limit must be a valid number, got 'soon'"),
+        (["reproduce", "table4", "--time-limit"], "time-limit has no value; use --time-limit VALUE"),
+        (["reproduce", "table4", "--quick=3"], "quick takes no value; use --quick alone"),
         (["report"], "store 'threefold.db' does not exist"),
         (["status"], "store 'threefold.db' does not exist"),
         (["report", "--store", "a.db", "--format", "latx"], "format 'latx' is not known; did you mean 'latex'?"),
@@ -94,7 +95,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(lab: Path, cli: Cli, words
     (lab / "nodata.toml").write_text(SPEC.replace("tiny.npz", "absent.npz"))
     Store(lab / "empty.db").close()
     before = contents(lab)
-    assert named in sentence(cli(*words))
+    assert named in refusal(cli(*words))
     assert contents(lab) == before
 
 
@@ -108,7 +109,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(lab: Path, cli: Cli, words
 def test_a_store_of_another_format(lab: Path, cli: Cli, words: list[str], version: int, age: str) -> None:
     alter(lab / "a.db", f"PRAGMA user_version = {version}")
     before = contents(lab)
-    assert f"store 'a.db' has format {version}, {age} than" in sentence(cli(*words, "a.db"))
+    assert f"store 'a.db' has format {version}, {age} than" in refusal(cli(*words, "a.db"))
     assert contents(lab) == before
 
 
@@ -120,7 +121,7 @@ def test_a_read_only_store_is_refused_for_writing_before_any_training(
     monkeypatch.setattr(database, "os", no_root)
     before = contents(lab)
     for words in ([*EXPERIMENT, "a.db", "--seeds", "3"], ["merge", "a.db", "a.db"]):
-        assert "is read-only; give another file." in sentence(cli(*words))
+        assert "is read-only; give another file." in refusal(cli(*words))
     assert contents(lab) == before
     assert cli("status", "--store", "a.db") == (0, f"tiny: {RUNS} of {RUNS} runs done\n", "")
     assert cli("report", "--store", "a.db", "--format", "csv").status == 0
@@ -144,7 +145,7 @@ def test_a_full_disk_loses_nothing_and_the_same_command_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(database.sqlite3, "connect", lambda *a, **k: opened(*a, factory=Full, **k))
-        said = sentence(cli(*EXPERIMENT, "a.db", "--seeds", "3"))
+        said = refusal(cli(*EXPERIMENT, "a.db", "--seeds", "3"))
     assert "store 'a.db' cannot grow: the disk is full; make room and run the same command again" in said
     assert rows(lab / "a.db") == before
     assert locks(lab / "a.db") == set()
@@ -155,7 +156,7 @@ def test_a_full_disk_loses_nothing_and_the_same_command_goes_on(
 
 def test_a_file_where_checkpoints_should_be_is_one_sentence(lab: Path, cli: Cli) -> None:
     (lab / "b.db.checkpoints").write_text("mine")
-    assert "b.db.checkpoints" in sentence(cli(*EXPERIMENT, "b.db"))
+    assert "b.db.checkpoints" in refusal(cli(*EXPERIMENT, "b.db"))
     assert (lab / "b.db.checkpoints").read_text() == "mine"
 
 
@@ -196,7 +197,7 @@ def test_status_shows_what_a_live_process_trains(lab: Path, cli: Cli) -> None:
         command.wait_until(lambda: (lab / "stuck").exists())
         (name,) = locks(lab / "b.db")
         lines = cli("status", "--store", "b.db").out.splitlines()
-        assert lines[0].startswith("tiny: 6 of 18 runs done, 12 left")
+        assert lines[0].startswith("tiny: 4 of 18 runs done, 14 left")
         where = f"(process {command.process.pid} on {platform.node()})"
         assert re.fullmatch(rf"running: split-tiny [^(]* ×\d {re.escape(where)}", lines[1])
         progress = {"step": 9, "steps": 18, "task": 1, "tasks": 3, "accuracy": None}
@@ -262,7 +263,7 @@ def test_a_report_is_not_written_over_anything_else(lab: Path, cli: Cli, file: s
     Path("notes.csv").write_text("experiment,mine\n")
     before = contents(lab)
     words = ["report", "--store", "a.db", "--format", "csv", "--figures", "drawn", "-o"]
-    assert sentence(cli(*words, file)).startswith(f"threefold: file '{file}' {why}")
+    assert refusal(cli(*words, file)).startswith(f"threefold: file '{file}' {why}")
     assert contents(lab) == before
 
 
@@ -273,7 +274,7 @@ def test_an_earlier_report_is_replaced_whatever_its_name(lab: Path, cli: Cli, fo
         assert cli("report", "--store", "a.db", "--format", form, "-o", name) == (0, "", "")
     if name == "made":
         other = "csv" if form != "csv" else "latex"
-        assert "no earlier output of this kind" in sentence(
+        assert "no earlier output of this kind" in refusal(
             cli("report", "--store", "a.db", "--format", other, "-o", name)
         )
 
@@ -289,7 +290,7 @@ def test_figures(lab: Path, cli: Cli) -> None:
     for path in files[:3]:
         path.write_text("<svg>mine</svg>")
         before = contents(lab)
-        assert f"file '{path.relative_to(lab)}' is there already" in sentence(
+        assert f"file '{path.relative_to(lab)}' is there already" in refusal(
             cli("report", "--store", "a.db", "--figures", "drawn")
         )
         assert contents(lab) == before

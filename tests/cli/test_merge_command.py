@@ -7,20 +7,15 @@ from pathlib import Path
 
 import pytest
 from experiment_lab import alter, beside, rows
-from small_lab import EXPERIMENT, sentence, trained
-from tiny_lab import Ended, contents
+from small_lab import EXPERIMENT
+from tiny_lab import Ended, contents, refusal
 
 Cli = Callable[..., Ended]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("made"))
-
-
 @pytest.fixture
-def lab(lab: Path, made: Path) -> Path:
-    shutil.copytree(made, lab, dirs_exist_ok=True)
+def lab(lab: Path, small_experiment: Path) -> Path:
+    shutil.copytree(small_experiment, lab, dirs_exist_ok=True)
     return lab
 
 
@@ -57,7 +52,7 @@ def test_conflicting_results_are_shown_and_refused(lab: Path, cli: Cli) -> None:
     assert cli(*EXPERIMENT, "b.db", "--seeds", "3-3").status == 0
     before = contents(lab)
     for words in (["a.db", "b.db", "other.db"], ["new.db", "b.db", "a.db", "other.db"], ["other.db", "b.db", "a.db"]):
-        said = sentence(cli("merge", *words))
+        said = refusal(cli("merge", *words))
         assert re.search(r"run \w{12} \((none|ewc), (task|domain|class), seed \d\) has two results: ", said)
         assert ": its accuracy on task 3 after task 3 is " in said
         shown = re.findall(r"([\d.]+) in '(\w+\.db)' \(20\d\d-", said)
@@ -83,7 +78,7 @@ def test_conflicting_results_are_shown_and_refused(lab: Path, cli: Cli) -> None:
 def test_a_conflict_names_what_differs(lab: Path, cli: Cli, change: str, named: str) -> None:
     shutil.copy("a.db", "other.db")
     alter(lab / "other.db", f"UPDATE runs SET {change} WHERE id = 4")
-    said = sentence(cli("merge", "a.db", "other.db"))
+    said = refusal(cli("merge", "a.db", "other.db"))
     assert named in said
     assert (" and 12.5000 in 'other.db' " if "12.5" in change else " and diverged in 'other.db' ") in said
 
@@ -92,7 +87,7 @@ def test_results_that_differ_in_a_late_digit_are_told_apart(lab: Path, cli: Cli)
     shutil.copy("a.db", "other.db")
     for name, accuracy in (("a.db", "12.5"), ("other.db", "12.500000001")):
         alter(lab / name, f"UPDATE runs SET matrix = json_set(matrix, '$[2][0]', {accuracy}) WHERE id = 4")
-    said = sentence(cli("merge", "a.db", "other.db"))
+    said = refusal(cli("merge", "a.db", "other.db"))
     assert " is 12.5 in 'a.db' " in said
     assert " and 12.500000001 in 'other.db' " in said
 

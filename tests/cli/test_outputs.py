@@ -3,8 +3,6 @@
 import errno
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,16 +26,6 @@ def lab(lab: Path, cli: Cli) -> Path:
     lines[0]["experiments"] = {"mine": lines[0]["experiments"]["mine"]}
     assert cli("merge", "some.db", written(lines, lab / "some.jsonl")).status == 0
     return lab
-
-
-def test_nothing_else_is_said_when_python_ends() -> None:
-    code = "import sys; sys.argv[0] = 'threefold'; from threefold.cli import main; main()"
-    with open("/dev/full", "w") as full:
-        words = [sys.executable, "-c", code, "list", "scenarios"]
-        ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("threefold: standard output cannot be written (No space left on device)")
-    assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", [["-o", "made.md", "--format", "markdown"], ["--figures", "drawn"]], ids=" ".join)

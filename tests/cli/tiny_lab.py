@@ -40,6 +40,13 @@ def write_npz(path: Path, classes: int = 4, **changes: Any) -> Path:
     return path
 
 
+def refusal(ended: Ended) -> str:
+    """The one sentence that a command said, and all that it said, of what could not be done."""
+    assert (ended.status, ended.out) == (2, "")
+    assert re.fullmatch(r"threefold: [^\n]*[.?]\n", ended.err), ended.err
+    return ended.err
+
+
 def contents(folder: Path) -> dict[str, bytes | None]:
     """Everything under a folder, to see whether anything changed."""
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from tiny_mirror import Mirror, serving
 
@@ -38,3 +40,20 @@ def remarks():
                 self.progress.append((text, done, total))
 
     return Heard()
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """Puts a shell script on the PATH, which holds nothing else but the shell's own tools."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in ("sh", "cp", "tar", "gzip", "mkdir", "sleep", "echo"):
+        found = next(path for base in ("/usr/bin", "/bin") if (path := Path(base, tool)).exists())
+        (folder / tool).symlink_to(found)
+    monkeypatch.setenv("PATH", str(folder))
+
+    def write(name: str, text: str) -> None:
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+
+    return write

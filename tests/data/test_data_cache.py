@@ -232,6 +232,6 @@ def test_two_processes_at_once(tmp_path, mirror):
 def test_a_lock_held_for_too_long_is_passed_over(tmp_path, remarks):
     kept = cache.Cache(tmp_path, entry())
     with kept.writing(kept.survey(), remarks), kept.writing(kept.survey(), remarks, patience=0.2):
-        file = kept.entry.train_x
+        file = kept.entry.files[0]
         assert kept.put(file, CONTENTS[IMAGES]) == tmp_path / "tiny" / IMAGES
     assert ("another process is fetching tiny", 0, None) in remarks.progress

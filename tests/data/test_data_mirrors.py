@@ -92,7 +92,9 @@ def test_a_complete_folder_asks_nobody(mirror, tmp_path):
 
 
 def test_no_mirror_is_without_encryption():
-    assert [url for known in CATALOG.values() for url in known.mirrors if not url.startswith("https://")] == []
+    urls = [source.url for known in CATALOG.values() for source in known.sources if hasattr(source, "url")]
+    assert len(urls) >= 5
+    assert [url for url in urls if not url.startswith("https://")] == []
 
 
 def test_nobody_leads_us_from_encryption_to_an_open_address():

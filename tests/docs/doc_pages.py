@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from threefold.cli import main
-from threefold.data import Dataset
-from threefold.data.catalog import CATALOG, File, KnownDataset
+from threefold.data import Dataset, idx
+from threefold.data.catalog import CATALOG, File, KnownDataset, Mirror
 from threefold.methods import METHODS
 from threefold.streams import Defaults, Permuted, Split
 
@@ -184,7 +184,7 @@ def stand_in(name: str, patch: pytest.MonkeyPatch) -> dict[str, bytes]:
         content = head + values.astype(np.uint8).tobytes()
         files.append(File(file.name, len(content), sha256(content).hexdigest()))
         packed[f"{file.name}.gz"] = gzip.compress(content, mtime=0)
-    patch.setitem(CATALOG, name, KnownDataset(name, *files, mirrors=("M/",)))  # type: ignore[arg-type]
+    patch.setitem(CATALOG, name, KnownDataset(name, tuple(files), idx.read, (Mirror("M/"),)))  # type: ignore[arg-type]
     return packed
 
 

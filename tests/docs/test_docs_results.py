@@ -13,8 +13,8 @@ from fake_sections import figure_c1, grids
 from scipy.stats import ttest_ind, ttest_rel
 
 from threefold.experiments import Section
-from threefold.report.evidence import boards
-from threefold.report.statements import Truth, statements
+from threefold.report.paper_statements import Truth, statements
+from threefold.report.tables import result_tables
 from threefold.results import Record, Rows, holm, lookup, published_cells
 from threefold.results.statistics import mean_sem
 
@@ -119,7 +119,7 @@ def test_none_and_ewc_rise_and_fall_together(generate: ModuleType, rows: dict[st
     ewc = ends(generate, "split-mnist", "ewc", "domain", strength=1e6)
     pairs = [[side[seed] for seed in range(1, 21)] for side in (none, ewc)]
     assert np.corrcoef(*pairs)[0, 1] == pytest.approx(0.93, abs=0.005)
-    (board,) = boards(rows["table4"])
+    (board,) = result_tables(rows["table4"])
     column = next(column for column in board.significance if column.title == "Domain-IL")
     (found,) = (c for c in column.comparisons if {c.first, c.second} == {"None", "EWC"})
     assert found.difference.p == pytest.approx(p_paired(none, ewc), rel=1e-6)

@@ -6,6 +6,8 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from doc_pages import DOCS, Desk, blocks, desk, fetchable, rows
 import threefold
 from threefold import Dataset, Permuted, Split, ThreefoldError
 from threefold.data import dataset, npz
+from threefold.data.catalog import CATALOG, File
 from threefold.experiments import Result
 from threefold.experiments.spec import QuickSpec
 from threefold.report import FORMATS
@@ -27,11 +30,25 @@ BATCHES = {Split.defaults.batch, Permuted.defaults.batch}  # before a desk makes
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """A desk at which the whole page was followed, with a small stand-in for Fashion-MNIST."""
+    """A desk at which the whole page was followed, with small stand-ins for Fashion-MNIST and CIFAR-10."""
     with desk(tmp_path_factory.mktemp("data")) as place:
         fetchable("fashion-mnist", place.patch)
+        small_cifar(place)
         place.follow(PAGE)
         yield place
+
+
+def small_cifar(place: Desk) -> None:
+    """CIFAR-10 with 200 images a file, which lie where the page has the data."""
+    draw, files = np.random.default_rng(0), []
+    folder = place.folder / "datasets" / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    for file in CATALOG["cifar-10"].files:
+        records = draw.integers(0, 256, (200, 1 + 3 * 32 * 32), dtype=np.uint8)
+        records[:, 0] = np.arange(200) % 10
+        (folder / file.name).write_bytes(records.tobytes())
+        files.append(File(file.name, records.size, sha256(records.tobytes()).hexdigest()))
+    place.patch.setitem(CATALOG, "cifar-10", replace(CATALOG["cifar-10"], files=tuple(files)))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +70,25 @@ def test_the_commands_show_every_pair(followed: Desk) -> None:
     assert "permuted-shapes" in shown
     assert all(title in shown for title in ("None", "ER", "EWC", "Task-IL", "Domain-IL", "Class-IL"))
     assert "split-fashion-mnist" in printed(followed, "threefold run split-fashion-mnist")
+    assert "split-cifar-10" in printed(followed, "threefold run split-cifar-10")
+
+
+def test_cifar_is_normalised_in_python_as_on_the_command_line(followed: Desk) -> None:
+    names = followed.namespace
+    assert (names["cifar"].shape, names["cifar"].is_normalized) == ((3, 32, 32), False)
+    with threefold.Store(followed.folder / "threefold.db", readonly=True) as store:
+        kept = [record.spec for record in store.all() if record.spec["stream"]["name"] == "split-cifar-10"]
+    assert {spec["stream"].get("normalized") for spec in kept} == {True}
+    assert Counter(spec["method"]["name"] for spec in kept) == {"none": 5, "er": 5}, "and nothing was trained twice"
+    assert names["normalized"].records[0].spec in kept
+
+
+def test_the_shapes_of_the_page_are_taken() -> None:
+    for shape, _, example in rows(PAGE, "arrays of shape", "hold", "example"):
+        inner = eval(example.partition(": ")[2])[1:]
+        x, y = np.zeros((4, *inner), np.float32), np.arange(4) % 2
+        assert Dataset.from_arrays(x, y, x, y).shape == inner
+        assert shape.count(",") == len(inner)
 
 
 def test_python_gives_what_the_command_line_gave_and_trains_nothing_again(followed: Desk) -> None:
@@ -109,13 +145,13 @@ def test_what_the_page_says_of_scenarios_and_defaults() -> None:
         for text, classes_per_task in ((split, 2), (permuted, 6)):
             outputs = Outputs(SCENARIOS[name.strip("`")], 3, classes_per_task)
             assert int(text.split(",")[0]) == outputs.units
-    assert (Split.default_tasks, Permuted.default_tasks) == (5, 10)
+    assert (Split.default_tasks, Permuted.default_tasks, Split.default_tasks_of) == (5, 10, {"cifar-100": 10})
     assert {128} == BATCHES
 
 
 def test_only_images_are_padded() -> None:
     labels = np.arange(4) % 2
-    for shape, inputs in (((8, 8), 12 * 12), ((8, 8, 3), 8 * 8 * 3), ((64,), 64)):
+    for shape, inputs in (((8, 8), 12 * 12), ((3, 8, 8), 8 * 8 * 3), ((64,), 64)):
         x = np.zeros((4, *shape), np.float32)
         data = Dataset.from_arrays(x, labels, x, labels)
         assert Permuted(data).inputs(data.train_x).shape == (4, inputs)
@@ -146,6 +182,12 @@ ARRAYS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "labels from 1": lambda a: {"train_y": a["train_y"] + 1, "test_y": a["test_y"] + 1},
     "a class without training samples": lambda a: {"train_y": a["train_y"] % 5},
     "a class without test samples": lambda a: {"test_y": a["test_y"] % 5},
+}
+SCALES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "values that normalising would make infinite": lambda a: {
+        "train_x": 1e-30 * a["train_x"],
+        "test_x": 1e20 * a["test_x"],
+    },
 }
 FILES = {
     "it is not there": "absent.npz",
@@ -209,7 +251,7 @@ def said() -> dict[str, str]:
 
 
 def test_the_page_lists_the_errors_that_are_tried_here() -> None:
-    assert list(said()) == [*ARRAYS, *FILES, *TASKS]
+    assert list(said()) == [*ARRAYS, *SCALES, *FILES, *TASKS]
 
 
 @pytest.mark.parametrize("wrong", ARRAYS)
@@ -223,6 +265,13 @@ def test_errors_of_arrays(shapes: dict[str, Any], tmp_path: Path, wrong: str) ->
         with pytest.raises(ThreefoldError) as caught:
             threefold.load(tmp_path / "shapes.npz")
         assert str(caught.value) == f"data file '{tmp_path / 'shapes.npz'}': {said()[wrong]}"
+
+
+@pytest.mark.parametrize("wrong", SCALES)
+def test_errors_of_scales(shapes: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(ThreefoldError) as caught:
+        Dataset.from_arrays(**shapes | SCALES[wrong](shapes), name="shapes").normalized()
+    assert str(caught.value) == said()[wrong]
 
 
 @pytest.mark.parametrize("wrong", FILES)

@@ -18,7 +18,7 @@ from threefold.experiments import Section, sections
 from threefold.experiments import request as request_module
 from threefold.experiments.status import status_of
 from threefold.report import render
-from threefold.report.evidence import boards
+from threefold.report.tables import result_tables
 from threefold.results import Store, merge
 
 Cli = Callable[..., Ended]
@@ -67,11 +67,11 @@ def follow(text: str, **options: object) -> Section:
 def test_what_was_taken_out_of_the_file_is_no_longer_shown_counted_or_corrected_for(cli: Cli) -> None:
     write(THREE.replace("seeds = 3", "seeds = 5"))
     assert cli(*RUN).status == 0
-    assert len(boards(remembered())[0].significance[0].comparisons) == 3
+    assert len(result_tables(remembered())[0].significance[0].comparisons) == 3
     write(TWO.replace("seeds = 3", "seeds = 5"))
     assert cli(*RUN).status == 0
     section = remembered()
-    ((column,),) = [board.significance for board in boards(section)]
+    ((column,),) = [board.significance for board in result_tables(section)]
     (pair,) = column.comparisons
     assert pair.p_holm == pair.difference.p, "one pair needs no correction"
     for kind in ("markdown", "csv", "html"):
@@ -141,7 +141,7 @@ def test_another_device_is_no_other_file(monkeypatch: pytest.MonkeyPatch) -> Non
         store.reconsider("mine", moved)
     assert len(changed["cells"]) == 2
     section = follow(THREE)
-    rows = [row for _, row in boards(section)[0].rows]
+    rows = [row for _, row in result_tables(section)[0].rows]
     assert rows == [
         *("None (precision=fp32, device=cpu)", "None (precision=tf32, device=cuda)"),
         "EWC (strength=1)",

@@ -317,7 +317,7 @@ def test_nothing_in_a_table_is_a_formula(tmp_path: Path, runs: list[Record]) -> 
         (("tensorboard", "-"), "folder is '-', but TensorBoard reads files; give a folder."),
         (("parquet", "none/such"), "'none/such' cannot be written (No such file or directory); give a place in a"),
         (("tensorboard", "file"), "folder 'file' is a file; give a folder, or a name that is not in use."),
-        (("csv",), "file is missing; right would be: File to write"),
+        (("csv",), "file is missing: File to write"),
         (("cvs", "x"), "command 'cvs' is not known; did you mean 'csv'?"),
     ],
 )

@@ -15,5 +15,5 @@ QUIET = (
 def browser() -> str:
     found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     if not found:
-        pytest.fail("chromium is not installed; right would be: apt-get install -y --no-install-recommends chromium")
+        pytest.fail("chromium is not installed; use apt-get install -y --no-install-recommends chromium")
     return found

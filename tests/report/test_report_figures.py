@@ -14,11 +14,11 @@ from matplotlib.text import Text
 from threefold.errors import ThreefoldError
 from threefold.experiments import Section
 from threefold.report import save_figures, svg
-from threefold.report.cell_figures import draw_curves, draw_matrices
 from threefold.report.charts import charts
-from threefold.report.evidence import Board, boards
+from threefold.report.drawing import draw_curves, draw_matrices
 from threefold.report.panels import By, Line, Mark, Panel, reach
 from threefold.report.svg import nice, spread
+from threefold.report.tables import ResultTable, result_tables
 from threefold.results import Summary
 
 
@@ -190,27 +190,29 @@ def test_cells_that_diverged_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def survivors() -> Board:
+def survivors() -> ResultTable:
     """Of EWC two seeds of five diverged, of SI none."""
     results = [
         a_result(a_cell(stream(), "task", "ewc"), 90.0, seeds=5, diverged=[2, 4]),
         a_result(a_cell(stream(), "task", "si"), 90.0, seeds=5),
     ]
-    return boards(Section("a", "A", "table", results))[0]
+    return result_tables(Section("a", "A", "table", results))[0]
 
 
 TOLD = "mean of 3 of 5 seeds; 2 diverged"
 
 
 @pytest.mark.parametrize("draw", [draw_curves, draw_matrices])
-def test_a_mean_over_the_seeds_that_survived_says_so(survivors: Board, draw: Callable[[Board], Figure]) -> None:
+def test_a_mean_over_the_seeds_that_survived_says_so(
+    survivors: ResultTable, draw: Callable[[ResultTable], Figure]
+) -> None:
     texts = [" ".join(text.get_text().split()) for text in draw(survivors).findobj(Text)]
     assert texts.count(TOLD) == 1, "of EWC alone"
 
 
-def test_cards_of_the_page_say_so_too(survivors: Board) -> None:
+def test_cards_of_the_page_say_so_too(survivors: ResultTable) -> None:
     for found, times in zip(survivors.cells, (1, 0), strict=True):
-        for card in (svg.forgetting(found.result.initial, found.result.matrix), svg.heat_map(found.result.matrix)):
+        for card in (svg.forgetting(found), svg.heat_map(found)):
             assert card.count(f">{TOLD}</text>") == times
             assert card.count(f"({TOLD})") == times, "for those who hear it"
 
@@ -224,7 +226,7 @@ def test_a_level_that_cannot_be_drawn_is_named() -> None:
 
 
 def test_errors_are_sentences(tmp_path: Path) -> None:
-    with pytest.raises(ThreefoldError, match="format 'gif' of figures is not known"):
+    with pytest.raises(ThreefoldError, match="format of figures 'gif' is not known"):
         save_figures([], tmp_path, ["gif"])
     (tmp_path / "file").write_text("")
     with pytest.raises(ThreefoldError, match="cannot be a folder"):

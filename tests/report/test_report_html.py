@@ -13,9 +13,9 @@ from PIL import Image
 
 from threefold.experiments import Result, Section
 from threefold.report import html
-from threefold.report.evidence import boards
 from threefold.report.figures import dreams, mosaic
 from threefold.report.svg import picture
+from threefold.report.tables import result_tables
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_names_are_unique_and_links_lead_somewhere(page: Page) -> None:
 
 def test_every_cell_has_its_number_verdict_and_detail(page: Page, text: str, sections: list[Section]) -> None:
     tables = [section for section in sections if section.kind == "table"]
-    cells = [e for section in tables for board in boards(section) for e in board.cells]
+    cells = [e for section in tables for board in result_tables(section) for e in board.cells]
     assert page.count("a", "ours") == len(cells)
     assert page.count("div", "cell") == len(cells)
     assert page.count("a", "dash") == sum(len(section.refused) for section in tables)
@@ -133,7 +133,7 @@ def test_nothing_yet_is_a_page() -> None:
 
 
 def test_a_picture_holds_its_pixels() -> None:
-    found = boards(a_table(methods=["dgr"], seeds=2))[0].cells[0]
+    found = result_tables(a_table(methods=["dgr"], seeds=2))[0].cells[0]
     images = dreams(found)
     assert images is not None
     assert images.shape == (5, 8, 28, 28)
@@ -141,6 +141,15 @@ def test_a_picture_holds_its_pixels() -> None:
     pixels = np.asarray(Image.open(BytesIO(b64decode(address.partition(",")[2]))))
     assert np.array_equal(pixels // 17, mosaic(images) // 16)  # sixteen shades are enough to look at
     assert np.array_equal(pixels[29:57, 58:86] // 17, images[1, 2] // 16)
+
+
+def test_a_picture_in_colour_holds_its_pixels() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (5, 8, 32, 32, 3), dtype=np.uint8)
+    picture_shown = Image.open(BytesIO(b64decode(picture(mosaic(images)).partition(",")[2])))
+    assert (picture_shown.mode, picture_shown.size) == ("RGB", (8 * 33 - 1, 5 * 33 - 1))
+    for task, image in np.ndindex(5, 8):
+        down, across = 33 * task, 33 * image
+        assert np.array_equal(np.asarray(picture_shown)[down : down + 32, across : across + 32], images[task, image])
 
 
 def test_a_published_number_is_counted_once_and_the_papers_own_experiment_decides() -> None:

@@ -16,16 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.text import Text
 from page_reader import Page
-from threefold.experiments.ask import Asked, sections
 
-from threefold.experiments import Cell, Result, Section
+from threefold.experiments import Asked, Cell, Request, Result, Section, sections
 from threefold.methods import METHODS, Part, hyper
 from threefold.methods.registry import Entry
 from threefold.report import render
-from threefold.report.cell_figures import draw_curves
 from threefold.report.charts import charts
-from threefold.report.evidence import boards
+from threefold.report.drawing import draw_curves
 from threefold.report.labels import tell_apart
+from threefold.report.tables import result_tables
 from threefold.results import Store
 
 
@@ -54,9 +53,9 @@ def plugged_in(part: type[Part] = Mas) -> Iterator[None]:
 
 def stored(path: Path, section: Section) -> Section:
     """The section as a process finds it in a store, one that does not know the user's methods."""
-    cells = [result.cell for result in section.results]
+    asked = [Asked(result.cell, tuple(section.results[0].seeds)) for result in section.results]
     with Store(path) as store:
-        Asked(section.name, section.title, tuple(section.results[0].seeds), cells, [], kind=section.kind).add(store)
+        Request(section.name, section.title, asked, kind=section.kind, from_file=False).remember(store)
         store.add(record for result in section.results for record in result.records)
     with Store(path, readonly=True) as store:
         (found,) = sections(store)
@@ -69,7 +68,7 @@ def table(results: list[Result]) -> Section:
 
 def names(section: Section, kind: str) -> list[str]:
     """The rows of the table as a format names them, the formats' own marks removed."""
-    rows = [row for board in boards(section) for _, row in board.rows]
+    rows = [row for board in result_tables(section) for _, row in board.rows]
     text = render([section], kind, plain=True)
     if kind == "csv":
         return list(dict.fromkeys(row["method"] for row in csv.DictReader(io.StringIO(text))))
@@ -85,7 +84,7 @@ def same_everywhere(section: Section) -> list[str]:
     wanted = names(section, "csv")
     for kind in ("terminal", "markdown", "latex", "html"):
         assert names(section, kind) == wanted
-    figure = draw_curves(boards(section)[0])
+    figure = draw_curves(result_tables(section)[0])
     drawn = " ".join(text.get_text() for text in figure.findobj(Text))
     assert all("".join(row.split()) in "".join(drawn.split()) for row in wanted)
     return wanted
@@ -103,7 +102,7 @@ def test_strengths_are_told_apart_without_the_users_plug_in(tmp_path: Path) -> N
         "mas (strength=1e7)",
         "mas (strength=0.30000000000000004)",
     ]
-    assert [e.accuracy.mean for e in boards(found)[0].cells] == [r.accuracy.mean for r in results]
+    assert [e.accuracy.mean for e in result_tables(found)[0].cells] == [r.accuracy.mean for r in results]
 
 
 def test_values_that_were_not_given_are_told_where_they_differ(tmp_path: Path) -> None:
@@ -182,14 +181,14 @@ def labels_of(described: Mapping[str, Any], changes: Mapping[str, Callable[[dict
         change(copy["spec"])
         cells.append(Cell.of_description(copy))
     section = Section("mine", "Mine", "table", [], cells=cells)
-    return [row for _, row in boards(section)[0].rows]
+    return [row for _, row in result_tables(section)[0].rows]
 
 
 def test_gates_in_the_hidden_layers_are_named_alike_everywhere() -> None:
     cell = a_cell(stream("permuted-mnist"), "task", "ewc+xdg", "hidden", iters=50)
     found = table([a_result(cell, 90.0, seeds=2)])
     assert same_everywhere(found) == ["EWC"]
-    assert boards(found)[0].columns == ["Task-IL, task in hidden layers"]
+    assert result_tables(found)[0].columns == ["Task-IL, task in hidden layers"]
 
 
 def test_curves_over_budgets_hide_none_by_another() -> None:

@@ -8,7 +8,7 @@ from fake_sections import a_cell, a_result, stream
 from threefold.experiments import Cell, Result, Section
 from threefold.report import render
 from threefold.report.charts import charts
-from threefold.report.statements import Contest, Statement, Truth, statements
+from threefold.report.paper_statements import BudgetTest, Statement, Truth, statements
 from threefold.results import Summary, mean_sem, welch
 
 LEVELS = {
@@ -143,8 +143,8 @@ def test_runs_of_the_same_seed_are_compared() -> None:
         )
         for method, shift in shifts.items()
     }
-    contest = Contest("permuted-mnist", "iCaRL", 50_000, values["icarl"], "dgr-distill", values["dgr-distill"])
-    assert contest.below()
+    compared = BudgetTest("permuted-mnist", "iCaRL", 50_000, values["icarl"], "dgr-distill", values["dgr-distill"])
+    assert compared.below()
     assert welch(values["icarl"], values["dgr-distill"]).p > 0.9
 
 

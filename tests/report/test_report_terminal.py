@@ -11,9 +11,9 @@ from threefold.data import Dataset
 from threefold.experiments import Cell, Result, Section, Settings
 from threefold.methods import Method, Offline, Part, hyper
 from threefold.methods.part import Setting
-from threefold.report.evidence import boards
-from threefold.report.terminal import fitting, reasons
-from threefold.report.words import plus_minus, title
+from threefold.report.formatting import plus_minus, title
+from threefold.report.tables import Gap, result_tables
+from threefold.report.terminal import fitting
 from threefold.results import Record, run_key, summarize
 from threefold.scenarios import SCENARIOS
 from threefold.streams import Split
@@ -63,7 +63,7 @@ def a_result(cell: Cell, accuracies: Sequence[float]) -> Result:
 
 def drawn(results: Sequence[Result], refused: Sequence[tuple[Cell, str]] = (), width: int = 120) -> list[str]:
     console = Console(width=width, record=True, file=open("/dev/null", "w"), color_system=None)  # noqa: SIM115
-    (board,) = boards(Section("run", "Run", "table", results, refused))
+    (board,) = result_tables(Section("run", "Run", "table", results, refused))
     console.print(fitting(console, board))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
@@ -118,8 +118,8 @@ def test_refused_pairs_are_dashes_with_a_reason(split: Split) -> None:
     results = [a_result(cell, [50.0]) for cell in cells[:2]]
     lines = drawn(results, refused)
     assert row(lines, "shy") == ["50.00", "50.00", "–"], "nothing is published, so there is no column for it"
-    (board,) = boards(Section("run", "Run", "table", results, refused))
-    assert reasons(board) == {"shy in Class-IL": "Shy does not like to compete."}
+    (board,) = result_tables(Section("run", "Run", "table", results, refused))
+    assert board.refused == [Gap("shy", "Class-IL", "Other", "Shy does not like to compete.")]
 
 
 def test_a_method_refused_everywhere_still_has_its_row(split: Split) -> None:

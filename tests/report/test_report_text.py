@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from threefold.errors import ThreefoldError
 from threefold.experiments import Cell, Result, Section
 from threefold.report import FORMATS, latex, markdown, render
-from threefold.report.evidence import boards
+from threefold.report.tables import result_tables
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 def test_markdown_shows_ours_beside_the_published(table: Section) -> None:
     rows = rows_of(markdown.render([table]))
-    board = boards(table)[0]
+    board = result_tables(table)[0]
     header = ["Approach", "Method", "Task-IL", "published", "Domain-IL", "published", "Class-IL", "published"]
     assert rows[0] == header
     ewc = board.at["EWC", "Class-IL"]
@@ -202,5 +202,5 @@ def test_the_terminals_tables_fit(table: Section, narrow: bool, width: int) -> N
     assert max(map(cell_len, lines)) <= width
     assert not any("…" in line for line in lines)
     (dgr,) = [line for line in lines if re.match(r"│ DGR  ", line) and ("90.79" in line or "✓" in line)][:1]
-    mean = boards(table)[0].at["DGR", "Class-IL"].accuracy.mean
+    mean = result_tables(table)[0].at["DGR", "Class-IL"].accuracy.mean
     assert f"{mean:.2f} ±" in dgr  # not broken over lines

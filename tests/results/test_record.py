@@ -141,11 +141,22 @@ def test_an_array_of_any_kind_of_number_comes_back(dtype, shape, seed):
     assert np.array_equal(after, before)
 
 
-@pytest.mark.parametrize("shape", [(), (4,), (2, 4), (2, 3, 5), (2, 0, 4), (0, 3, 4), (1, 2, 3, 4)])
+@pytest.mark.parametrize(
+    "shape", [(), (4,), (2, 4), (2, 3, 5), (2, 0, 4), (0, 3, 4), (1, 2, 3, 4), (2, 3, 2, 2, 2), (2, 3, 3, 2, 4)]
+)
 def test_what_is_no_square_image_is_none(shape):
     assert square_images(np.zeros(shape, np.uint8)) is None
     assert square_images(np.zeros((2, 3, 4), np.float32)) is None
     assert square_images(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))[1, 2].tolist() == [[20, 21], [22, 23]]
+
+
+def test_three_channels_are_a_picture_in_colour():
+    kept = np.arange(72, dtype=np.uint8).reshape(2, 3, 12)
+    images = square_images(kept)
+    assert images.shape == (2, 3, 2, 2, 3)
+    for task, image, channel, row, column in np.ndindex(2, 3, 3, 2, 2):
+        assert images[task, image, row, column, channel] == kept[task, image, 4 * channel + 2 * row + column]
+    assert np.array_equal(square_images(kept.reshape(2, 3, 3, 2, 2)), images)
 
 
 PACKED = pack(np.arange(6, dtype=np.float32))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
-from threefold.streams import Split, find
+from threefold.streams import Permuted, Split, find
 
 
 def uneven(classes):
@@ -111,7 +111,27 @@ def test_the_papers_defaults():
 
 
 @pytest.mark.parametrize(
-    ("name", "data"), [("split-mnist", "mnist"), ("split", None), ("split-fashion-mnist", "fashion-mnist")]
+    ("stream", "name", "tasks"),
+    [(Split, "cifar-100", 10), (Split, "cifar-10", 5), (Split, "other", 5), (Permuted, "cifar-100", 10)],
+)
+def test_some_data_have_a_usual_number_of_tasks_of_their_own(stream, name, tasks):
+    data = uneven(100)
+    data = Dataset.from_arrays(data.train_x, data.train_y, data.test_x, data.test_y, name=name)
+    made = stream(data)
+    assert (made.tasks, made.default_tasks) == (tasks, tasks)
+    assert (stream(data, 20).tasks, stream(data, 20).default_tasks) == (20, tasks)
+    assert stream.without_data(name, "", 20).default_tasks == tasks  # reports need it, and have no data
+    assert Split.default_tasks == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("split-mnist", "mnist"),
+        ("split", None),
+        ("split-fashion-mnist", "fashion-mnist"),
+        ("split-cifar-10", "cifar-10"),
+    ],
 )
 def test_a_name_is_a_stream_and_its_data(name, data):
     assert find(name) == (Split, data)

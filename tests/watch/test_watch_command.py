@@ -74,7 +74,7 @@ def test_the_command_of_a_cell_trains_the_very_same_runs() -> None:
     ]
     assert len(cells) > 35
     for cell in cells:
-        command = reproducing(cell, [1, 2, 5])
+        command = reproducing([cell], [1, 2, 5])
         assert command
         again, seeds = cell_of(command)
         assert [run_key(again.run_spec(seed)) for seed in seeds] == [run_key(cell.run_spec(seed)) for seed in (1, 2, 5)]
@@ -87,11 +87,11 @@ def test_what_needs_a_file_has_no_command_of_its_own() -> None:
 
     known = stream()
     first = Split(known.data, first=2)
-    assert reproducing(a_cell(first, "class", "none"), [1]) is None
-    assert reproducing(a_cell(known, "class", Method(Mine())), [1]) is None
+    assert reproducing([a_cell(first, "class", "none")], [1]) is None
+    assert reproducing([a_cell(known, "class", Method(Mine()))], [1]) is None
     own = Split.without_data("mine", known.data.fingerprint, 5)
     cell = Cell.of_description(a_cell(known, "class", "none").described())
-    assert reproducing(cell, [1]) == "threefold run split-mnist --scenario class --method none --device cpu --seeds 1"
+    assert reproducing([cell], [1]) == "threefold run split-mnist --scenario class --method none --device cpu --seeds 1"
     described = cell.described()
     described["spec"]["stream"]["name"] = own.title
-    assert reproducing(Cell.of_description(described), [1]) is None
+    assert reproducing([Cell.of_description(described)], [1]) is None

@@ -11,7 +11,7 @@ from page_reader import Page
 from watch_lab import ask, asked, events, keep, names, stale_lock, watching
 
 from threefold.engine import Progress
-from threefold.experiments import Section
+from threefold.experiments import Section, sections
 from threefold.report import html
 from threefold.results import Store
 from threefold.results.cohort_table import claim, give_up
@@ -41,8 +41,6 @@ def words(parts: dict[str, str], name: str) -> str:
 
 def test_tables_are_those_of_the_report(store: Path) -> None:
     parts = View(store, templates).look()
-    from threefold.experiments.ask import sections
-
     with Store(store, readonly=True) as opened:
         report = html.render(sections(opened))
     assert list(parts) == ["now", "summary", "e0", "closing"]

@@ -10,10 +10,8 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
-from threefold.experiments.ask import Asked
-
 from threefold.engine import Progress
-from threefold.experiments import Section
+from threefold.experiments import Asked, Request, Section
 from threefold.results import Store
 from threefold.watch.app import application
 from threefold.watch.server import Server
@@ -23,19 +21,17 @@ PATIENCE = 60.0
 
 def keep(path: Path, section: Section, *, results: bool = True) -> None:
     """A section in a store: what was asked for, and its runs."""
-    cells = [result.cell for result in section.results]
     with Store(path) as store:
-        Asked(
+        Request(
             section.name,
             section.title,
-            tuple(section.results[0].seeds),
-            cells,
+            [Asked(result.cell, tuple(section.results[0].seeds)) for result in section.results],
             section.refused,
             kind=section.kind,
             selected=section.selected,
             notes=section.notes,
             command=section.command,
-        ).follow(store)
+        ).remember(store)
         if results:
             store.add(record for result in section.results for record in result.records)
 

@@ -7,6 +7,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from threefold.bench.timing import medians
+from threefold.engine import Training
 from threefold.engine.sampling import Sampler
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step import TrainingStep
@@ -55,7 +56,8 @@ def floor_of(stack: ReplicaStack, rates: Rates) -> Floor:
 
     What must be moved is Adam's share, what the method remembers (read once), and path integrals (written as well).
     """
-    sampler, step = Sampler(stack, 1), TrainingStep(stack)
+    training = Training(1, stack.setting.batch, stack.setting.network)
+    sampler, step = Sampler(stack, training), TrainingStep(stack)
     sampler.prepare(0)
     given = sampler.at(0)
     step.take(*given)  # which finds out what the step does: not to be counted

@@ -37,7 +37,7 @@ def csv(file: TextFile, store: StoreFile = Path("threefold.db")) -> None:
         _write("csv", file, store)
         return
     from threefold.export import records
-    from threefold.export.flat import stream_csv
+    from threefold.export.columns import stream_csv
 
     text = StringIO(newline="")
     stream_csv(records(store), text)

@@ -21,7 +21,7 @@ from threefold.data import Report
 from threefold.engine import Progress as Stand
 from threefold.experiments import Cohort, Result, Watcher
 from threefold.experiments.cohort import and_others
-from threefold.report.words import plus_minus
+from threefold.report.formatting import plus_minus
 from threefold.text import printable
 
 LINES = 8  # cohorts in training that are shown: a cluster has hundreds

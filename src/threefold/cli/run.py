@@ -38,6 +38,9 @@ def run(
     lr: Annotated[float | None, typer.Option(help="Learning rate; the paper's if not given.")] = None,
     batch: Annotated[int | None, typer.Option(help="Samples in a batch; the paper's if not given.")] = None,
     data: Annotated[str | None, typer.Option(help="Dataset NAME, or FILE.npz of your own.")] = None,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Normalise the data with the training data's mean and deviation.")
+    ] = False,
     task_id_in: Annotated[
         str | None, typer.Option(help="Task-IL: use the task in the output layer, the hidden layers, or both.")
     ] = None,
@@ -63,6 +66,7 @@ def run(
             [name for given in method or ["none"] for name in (METHODS if given == "all" else [given])],
             seeds,
             data=data,
+            normalize=normalize,
             tasks=tasks,
             task_id_in=task_id_in,
             settings={
@@ -110,15 +114,16 @@ def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]"
 
 def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", store: Path) -> None:
     from threefold.experiments import Section
-    from threefold.report.evidence import boards
-    from threefold.report.terminal import fitting, reasons
+    from threefold.report.tables import result_tables
+    from threefold.report.terminal import fitting
 
-    (board,) = boards(Section("run", "run", "table", results, refused))
+    (table,) = result_tables(Section("run", "run", "table", results, refused))
     with console(120) as screen:
-        screen.print(fitting(screen, board))
-        for where, reason in reasons(board).items():
-            screen.print(printable(f"– {where}: {reason}"), style="dim", markup=False, highlight=False)
-        for found in board.cells:
+        screen.print(fitting(screen, table))
+        for dash in table.refused:
+            told = f"– {dash.row} in {dash.column}: {dash.reason}"
+            screen.print(printable(told), style="dim", markup=False, highlight=False)
+        for found in table.cells:
             if found.result.diverged:
                 seeds = ", ".join(map(str, found.result.diverged))
                 told = f"{found.row} in {found.column} diverged for seed {seeds}."

@@ -10,9 +10,9 @@ from rich.console import Console
 from threefold.cli.stdout import console
 from threefold.experiments import Section
 from threefold.experiments.command import at
-from threefold.report.evidence import boards
+from threefold.report.formatting import count
+from threefold.report.tables import result_tables
 from threefold.report.terminal import fitting
-from threefold.report.words import count
 from threefold.text import printable
 
 
@@ -24,9 +24,9 @@ def show(sections: Sequence[Section], store: Path) -> None:
 
 def _print(screen: Console, sections: Sequence[Section], store: Path) -> None:
     for section in sections:
-        for board in boards(section) if section.kind == "table" else []:
-            if board.cells:
-                screen.print(fitting(screen, board.begun()))
+        for table in result_tables(section) if section.kind == "table" else []:
+            if table.cells:
+                screen.print(fitting(screen, table.begun()))
         verdicts = Counter(str(v.outcome) for result in section.results if (v := result.verdict))
         words = [f"{number} of {verdicts.total()} cells: {outcome}" for outcome, number in verdicts.most_common()]
         runs = sum(len(result.records) for result in section.results)

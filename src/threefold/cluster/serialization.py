@@ -16,7 +16,7 @@ from threefold.experiments import Cohort
 from threefold.streams import Stream
 
 Ref = ray.ObjectRef[Any]
-Known = tuple[str, str]  # a dataset's name and fingerprint
+Known = tuple[str, str, bool]  # a dataset's name and fingerprint, and whether it is normalized
 TENSORS = ("train_x", "train_y", "test_x", "test_y")
 
 
@@ -67,7 +67,7 @@ class Warehouse:
         return content, {name: self.streams[name][1] for name in streams}
 
     def _pack_stream(self, stream: Stream) -> tuple[bytes, dict[Known, Ref]]:
-        content, datasets = _pack(stream, Dataset, lambda data: (data.name, data.fingerprint))
+        content, datasets = _pack(stream, Dataset, lambda data: (data.name, data.fingerprint, data.is_normalized))
         for known, data in datasets.items():
             if known not in self.datasets:  # as arrays, which all workers of a node share
                 self.datasets[known] = ray.put({field: getattr(data, field).numpy() for field in TENSORS})
@@ -97,16 +97,16 @@ def _dataset(known: Known, ref: Ref) -> Dataset:
     return _datasets[known]
 
 
-def _from_cache(name: str, fingerprint: str) -> Dataset | None:
+def _from_cache(name: str, fingerprint: str, is_normalized: bool) -> Dataset | None:
     """A known dataset from this machine's own folder, where it is whole."""
     if name not in names() or any(file.state != "good" for file in check(name)):
         return None
-    data = load(name)
+    data = load(name).normalized() if is_normalized else load(name)
     return data if data.fingerprint == fingerprint else None
 
 
-def _from_driver(name: str, fingerprint: str, arrays: dict[str, NDArray[Any]]) -> Dataset:
+def _from_driver(name: str, fingerprint: str, is_normalized: bool, arrays: dict[str, NDArray[Any]]) -> Dataset:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # these arrays cannot be written to, and nobody does
-        tensors = {field: torch.from_numpy(array) for field, array in arrays.items()}
-    return Dataset(name, **tensors, fingerprint=fingerprint)
+        train_x, train_y, test_x, test_y = (torch.from_numpy(arrays[field]) for field in TENSORS)
+    return Dataset(name, train_x, train_y, test_x, test_y, fingerprint, is_normalized)

@@ -42,19 +42,19 @@ class Survey:
 
 
 class Cache:
-    """The files of one dataset: in `root/NAME`, where new ones go, or directly in `root`; unpacked, or as NAME.gz."""
+    """The files of one dataset: in `root/NAME`, where new ones go, or where the user's own may lie, in `root` or in a
+    folder below it; unpacked, or as NAME.gz."""
 
     def __init__(self, root: Path, entry: KnownDataset) -> None:
         self.root, self.entry = root, entry
         self.folder = root / entry.name
+        self.folders = (self.folder, root / entry.folder)
 
     def survey(self) -> Survey:
         """Read and verify everything that is there. Changes nothing."""
         survey = Survey()
         for file in self.entry.files:
-            for path in (
-                folder / name for folder in (self.folder, self.root) for name in (file.name, f"{file.name}.gz")
-            ):
+            for path in (folder / name for folder in self.folders for name in (file.name, f"{file.name}.gz")):
                 try:
                     with open_file(path) as stream:
                         data = stream.read(file.limit + 1)

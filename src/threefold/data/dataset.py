@@ -1,5 +1,6 @@
 """A dataset: training and test samples as tensors in memory."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -15,7 +16,7 @@ from threefold.errors import ThreefoldError
 
 Array = NDArray[Any] | Tensor
 
-_UNIT = np.arange(256, dtype=np.float32) / np.float32(255)
+_AT_ONCE = 200  # samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +30,13 @@ class Dataset:
 
     name: str
     train_x: Tensor
-    """float32, (N, *shape); images of the known datasets are (N, 28, 28) in [0, 1]"""
+    """float32, (N, *shape); images of the known datasets are (N, 28, 28) or (N, 3, 32, 32), in [0, 1]"""
     train_y: Tensor
     """int64, (N,), labels 0…C−1"""
     test_x: Tensor
     test_y: Tensor
     fingerprint: str
+    is_normalized: bool = False
 
     @cached_property
     def classes(self) -> int:
@@ -67,7 +69,26 @@ class Dataset:
             self.train_x[held],
             self.train_y[held],
             sha256(f"{self.fingerprint} validation {share}".encode()).hexdigest(),
+            self.is_normalized,
         )
+
+    def normalized(self) -> Self:
+        """The same data minus the training data's mean, divided by their deviation, both computed in float64.
+
+        Images with channels (samples of three dimensions) have a mean and a deviation for each channel, other data one
+        for all values. What is the same in all samples has no deviation, and is only moved.
+        """
+        if self.is_normalized:
+            return self
+        mean, deviation = _moments(self.train_x.numpy())
+        fingerprint = sha256(f"{self.fingerprint} normalized".encode()).hexdigest()
+        train_x, test_x = (_scaled(x.numpy(), mean, deviation) for x in (self.train_x, self.test_x))
+        if not torch.isfinite(torch.stack(test_x.aminmax())).all():
+            raise ThreefoldError(
+                f"data {self.name} cannot be normalized: test_x has values too far from those of train_x to be divided"
+                " by their deviation."
+            )
+        return type(self)(self.name, train_x, self.train_y, test_x, self.test_y, fingerprint, is_normalized=True)
 
     def _check_kept(self, share: float) -> None:
         """Does a validation share leave something of every class? If not of the smallest, then not of all."""
@@ -120,8 +141,32 @@ class Dataset:
         if train != test:
             raise ThreefoldError(f"test_x has samples of shape {test}; they must have train_x's shape, {train}.")
         _check_classes(arrays["train_y"], arrays["test_y"])
-        tensors = {field: torch.from_numpy(array) for field, array in arrays.items()}
-        return cls(name=name, **tensors, fingerprint=_fingerprint(arrays))
+        x, y, other_x, other_y = (torch.from_numpy(array) for array in arrays.values())
+        return cls(name, x, y, other_x, other_y, _fingerprint(arrays))
+
+
+def _moments(x: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The mean and the deviation, of each channel where there are channels; 1 where there is no deviation."""
+    axes = (0, 2, 3) if x.ndim == 4 else tuple(range(x.ndim))
+    count = x.size // (x.shape[1] if x.ndim == 4 else 1)
+    total = sum(part.sum(axes, np.float64, keepdims=True) for part in _pieces(x))
+    mean = np.asarray(total / count)
+    squares = sum(np.square(part - mean).sum(axes, keepdims=True) for part in _pieces(x))
+    deviation = np.sqrt(squares / count)
+    return mean, np.where(deviation > 0, deviation, 1.0)
+
+
+def _scaled(x: NDArray[np.float32], mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> Tensor:
+    scaled = torch.empty(x.shape, dtype=torch.float32)
+    with np.errstate(over="ignore"):
+        for part, place in zip(_pieces(x), _pieces(scaled.numpy()), strict=True):
+            place[...] = (part - mean) / deviation
+    return scaled
+
+
+def _pieces(x: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
+    """A few samples at a time: as float64 all of them would take twice the memory of the data."""
+    return (x[first : first + _AT_ONCE] for first in range(0, len(x), _AT_ONCE))
 
 
 def _held_out(share: float, samples: int) -> int:
@@ -152,7 +197,10 @@ def _inputs(field: str, value: object) -> NDArray[np.float32]:
     if given.size == 0:
         raise ThreefoldError(f"{field} has shape {given.shape} and is empty; it must hold at least one sample.")
     if given.dtype == np.uint8:
-        return np.ascontiguousarray(_UNIT[given])
+        # into PyTorch's memory: NumPy asks for huge pages, for which a virtual machine may have to wait a second
+        unit: NDArray[np.float32] = torch.empty(given.shape, dtype=torch.float32).numpy()
+        np.divide(given, np.float32(255), out=unit)
+        return unit
     with np.errstate(over="ignore"):
         x = np.array(given, dtype=np.float32, order="C", copy=True)
     finite = np.isfinite(x).reshape(len(x), prod(x.shape[1:])).all(axis=1)

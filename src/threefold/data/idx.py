@@ -1,6 +1,7 @@
 """The idx format of the MNIST family: a magic number, the sizes, then the bytes."""
 
 import struct
+from collections.abc import Mapping
 from math import prod
 from os import PathLike
 
@@ -10,6 +11,11 @@ from numpy.typing import NDArray
 from threefold.errors import ThreefoldError
 
 _UNSIGNED_BYTE = 0x08
+
+
+def read(contents: Mapping[str, bytes]) -> tuple[NDArray[np.uint8], ...]:
+    """The arrays in the unpacked idx files of these names."""
+    return tuple(parse(data, name) for name, data in contents.items())
 
 
 def parse(data: bytes, file: str | PathLike[str]) -> NDArray[np.uint8]:

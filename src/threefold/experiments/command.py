@@ -42,6 +42,8 @@ def run_command(
     ):
         if value != usual:
             words += [option, str(value)]
+    if stream.data.is_normalized:
+        words.append("--normalize")
     if cell.task_id_in == "hidden":  # the others follow from the method
         words += ["--task-id-in", "hidden"]
     return shlex.join([*words, "--seeds", written_seeds(seeds)])

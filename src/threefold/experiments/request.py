@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from threefold import scenarios, streams
-from threefold.data import Report, load
+from threefold.data import Dataset, Report, load
 from threefold.errors import ThreefoldError, unknown
 from threefold.experiments.cell import Cell, Settings, written
 from threefold.experiments.command import reproducing
@@ -144,6 +144,7 @@ def run_request(
     seeds: str | int | Iterable[int],
     *,
     data: str | None = None,
+    normalize: bool = False,
     tasks: int | None = None,
     task_id_in: str | None = None,
     settings: Mapping[str, Any],
@@ -160,7 +161,7 @@ def run_request(
     for each in wanted:
         each.using_task_in(task_id_in)
     check_runs(len(methods) * len(wanted), len(methods) * len(wanted) * len(chosen), confirmed=yes)
-    made = _stream(stream, data, tasks, report)
+    made = _stream(stream, data, normalize, tasks, report)
     cells = [Cell.of(made, each, given, checked, task_id_in) for given in methods.values() for each in wanted]
     answers = [(cell, cell.refusal()) for cell in cells]
     refused = [(cell, reason) for cell, reason in answers if reason]
@@ -184,19 +185,24 @@ def _method(given: Method | Part | str) -> Method:
     raise ThreefoldError(f"method must be a name such as 'ewc', a part such as EWC() or a Method, got {given!r}.")
 
 
-def _stream(given: Stream | str, data: str | None, tasks: int | None, report: Report | None) -> Stream:
+def _stream(given: Stream | str, data: str | None, normalize: bool, tasks: int | None, report: Report | None) -> Stream:
     if isinstance(given, str):
         kind, named = streams.find(given)
         if data and named:
             raise ThreefoldError(
                 f"data is '{data}', but stream '{given}' names its data; use {kind.name} with data '{data}'."
             )
-        return kind(load(data or named or "mnist", report=report), tasks)
+        chosen = load((named or "mnist") if data is None else data, report=report)
+        return kind(_as_asked(chosen, normalize), tasks)
     if not isinstance(given, Stream):
         raise ThreefoldError(f"stream must be a name such as 'split-mnist' or Split(data), got {given!r}.")
     if tasks is not None:
         raise ThreefoldError(f"tasks is {tasks}, but the stream has its own number of tasks; give one of them.")
     return given
+
+
+def _as_asked(data: Dataset, normalize: bool) -> Dataset:
+    return data.normalized() if normalize else data
 
 
 def experiment_request(experiment: Experiment, options: Options, source: str, report: Report | None = None) -> Request:
@@ -241,8 +247,8 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
         kind, named = streams.find(part.stream)
         settings = _settings(experiment, options, kind.defaults)
         data = load(part.data or named or "mnist", report=report)
-        stream = kind(data, part.tasks, quick.tasks if quick else None)
-        first = kind(data.validation(held.share), part.tasks, held.tasks) if held else None
+        stream = kind(_as_asked(data, part.normalize), part.tasks, quick.tasks if quick else None)
+        first = kind(_as_asked(data.validation(held.share), part.normalize), part.tasks, held.tasks) if held else None
         for spec, scenario in _pairs(part):
             given = spec.seeds or part.seeds or experiment.seeds
             seeds = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)

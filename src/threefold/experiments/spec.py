@@ -148,6 +148,7 @@ class PartSpec(_Spec):
 
     stream: StreamName
     data: str | None = None
+    normalize: bool = Field(False, description="with the training data's mean and deviation")
     tasks: int | None = Field(None, ge=1)
     seeds: Seeds | None = Field(None, description="of this part; the experiment's if not given")
     scenarios: list[ScenarioName] = Field(default_factory=lambda: list(scenarios.SCENARIOS), min_length=1)

@@ -23,7 +23,7 @@ def status_of(store: Store) -> Iterator[str]:
         if section.left:
             rest = time_left(store, section)
             when = "time not known yet" if rest is None else f"about {rest}"
-            line += f", {section.left} left, {when}: {section.command.replace(' && ', f'{where} && ')}{where}"
+            line += f", {section.left} left, {when}: {_command(section, where)}"
         yield line
     for name, why in store.unreadable().items():
         yield cannot_be_read(name, why)
@@ -34,6 +34,13 @@ def status_of(store: Store) -> Iterator[str]:
             yield f"running: {note.title}{_how_far(note)} ({note.where})"
     for row in given_up(store):
         yield f"failed: {row.title}, {row.failed}: {row.reason}"
+
+
+def _command(section: Section, where: str) -> str:
+    """What trains the rest, each command with the store it needs."""
+    if not section.command:
+        return "some of it was asked for in Python; ask for it there again"
+    return " && ".join(command + where for command in section.command.split(" && "))
 
 
 def _how_far(note: Note) -> str:

@@ -10,6 +10,7 @@ from typing import BinaryIO, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
 from threefold.errors import ThreefoldError
+from threefold.export.columns import write_csv, write_npz
 from threefold.extras import need
 from threefold.results import Record, Store
 from threefold.results.output import IsOurs, begins_with, explained, lock, part_name, remove_leftovers, replacing
@@ -69,18 +70,6 @@ def _aside(folder: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _csv(runs: Sequence[Record], stream: BinaryIO) -> None:
-    from threefold.export.flat import write_csv
-
-    write_csv(runs, stream)
-
-
-def _npz(runs: Sequence[Record], stream: BinaryIO) -> None:
-    from threefold.export.arrays import write_npz
-
-    write_npz(runs, stream)
-
-
 def _parquet(runs: Sequence[Record], stream: BinaryIO) -> None:
     need("export parquet", "parquet", "pyarrow")
     from threefold.export.parquet import write_parquet
@@ -112,7 +101,7 @@ class Kind(NamedTuple):
 
 
 FILES: Mapping[str, Kind] = {
-    "csv": Kind(_csv, begins_with("key,stream,tasks,scenario,task_id_in,")),
-    "npz": Kind(_npz, _is_npz),
+    "csv": Kind(write_csv, begins_with("key,stream,tasks,scenario,task_id_in,")),
+    "npz": Kind(write_npz, _is_npz),
     "parquet": Kind(_parquet, _is_parquet),
 }

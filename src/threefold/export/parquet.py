@@ -6,7 +6,7 @@ from typing import BinaryIO
 import pyarrow as pa
 from pyarrow import parquet
 
-from threefold.export.flat import described, measured
+from threefold.export.columns import columns, measured
 from threefold.results import Record
 
 MARK = {b"threefold": b"runs"}
@@ -15,19 +15,16 @@ MARK = {b"threefold": b"runs"}
 def write_parquet(runs: Sequence[Record], stream: BinaryIO) -> None:
     """What each run is, its metrics, and as nested lists `initial` (on each task) and `matrix` (after each task, on
     each task)."""
-    metrics = measured(runs)
-    about = [described(run) for run in runs]
-    columns = {
-        name: _column([each.get(name) for each in about]) for name in dict.fromkeys(n for each in about for n in each)
-    }
+    about = {name: _column(values) for name, values in columns(runs).items()}
     numbers = {
-        name: pa.array([run.metrics.get(name) for run in runs], pa.float64(), from_pandas=True) for name in metrics
+        name: pa.array([run.metrics.get(name) for run in runs], pa.float64(), from_pandas=True)
+        for name in measured(runs)
     }
     curves = {
         "initial": pa.array([list(run.initial) for run in runs], pa.list_(pa.float64())),
         "matrix": pa.array([[list(row) for row in run.matrix] for run in runs], pa.list_(pa.list_(pa.float64()))),
     }
-    parquet.write_table(pa.table(columns | numbers | curves).replace_schema_metadata(MARK), stream)
+    parquet.write_table(pa.table(about | numbers | curves).replace_schema_metadata(MARK), stream)
 
 
 def is_ours(file: BinaryIO) -> bool:

@@ -13,7 +13,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
 
-from threefold.export.flat import described
+from threefold.export.columns import described
 from threefold.results import Record, square_images, unpack
 
 LONGEST = 120  # characters of a folder's name
@@ -87,4 +87,4 @@ def _dreams(run: Record) -> Iterator[tuple[int, Any]]:
     images = square_images(unpack(run.kept["dreams"]))
     for task, some in enumerate(() if images is None else images, start=1):
         strip = np.concatenate(list(some), axis=1)
-        yield task, _made(summary.image, "dreams", strip, dataformats="HW")
+        yield task, _made(summary.image, "dreams", strip, dataformats="HWC"[: strip.ndim])

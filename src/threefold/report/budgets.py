@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from threefold.experiments import Cell, Result, Section
 from threefold.methods import METHODS
+from threefold.report.formatting import strategy, title, untuned
 from threefold.report.labels import tell_apart
 from threefold.report.panels import Chart, Level, Line, Panel, seeds_of
-from threefold.report.words import strategy, title, untuned
 from threefold.results import Summary
 
 USES = {"training": "stored data in training", "execution": "stored data in execution", "both": "stored data in both"}

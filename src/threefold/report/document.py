@@ -1,18 +1,17 @@
 """A report as headings, paragraphs, lists and tables of text: what terminal, Markdown and LaTeX render alike."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from threefold.experiments import Section
 from threefold.report.charts import charts
-from threefold.report.evidence import PAIRED, RULE, Board, Evidence, boards, incomplete, remarks, selection
+from threefold.report.formatting import DASH, NOT_RUN, count, difference, number, plus_minus, short
 from threefold.report.grids import ALL_ALIKE
-from threefold.report.panels import Chart, Choice, Panel, Selected
+from threefold.report.panels import Chart, Choice, Panel, seeds_of
+from threefold.report.paper_statements import Statement, statements
 from threefold.report.provenance import provenance
-from threefold.report.statements import Statement, statements
-from threefold.report.words import DASH, NOT_RUN, count, difference, number, plus_minus, short
-from threefold.results import Summary
+from threefold.report.tables import PAIRED, RULE, ResultTable, TableCell, incomplete, remarks, result_tables, selection
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,8 @@ class Table:
 Block = Heading | Text | Items | Table
 
 
+NARROW = {"Method": "Scenario", "Accuracy": "Range", "Published": "Difference [95%]", "Verdict": "Allowed"}
+"""Columns of the evidence that share one in a narrow table."""
 Layout = Literal["page", "screen", "narrow"]
 """How wide a table may be: for a page, for a terminal of 120 columns, or for one of 80."""
 
@@ -62,8 +63,8 @@ def body(sections: Sequence[Section], layout: Layout = "page") -> Iterator[Block
         yield Heading(section.title, 2)
         yield from opening(section)
         if section.kind == "table":
-            for board in boards(section):
-                yield from _board(board, layout)
+            for table in result_tables(section):
+                yield from _result_table(table, layout)
         for of, chart in drawn:
             if of is section:
                 yield from _chart(chart)
@@ -77,10 +78,10 @@ def closing(sections: Sequence[Section]) -> Iterator[Block]:
     if any(section.kind == "table" and section.results for section in sections):
         yield Heading("How cells are judged", 2)
         yield Text(RULE)
-    batches = provenance(sections)
-    if batches:
+    origins = provenance(sections)
+    if origins:
         yield Heading("What was run where", 2)
-        yield Items([f"{b.device}: {b.sentence} {b.software}".strip() for b in batches])
+        yield Items([f"{origin.device}: {origin.sentence} {origin.software}".strip() for origin in origins])
 
 
 def opening(section: Section) -> Iterator[Block]:
@@ -97,26 +98,27 @@ def opening(section: Section) -> Iterator[Block]:
         yield Text(f"Made by: {section.command}")
 
 
-def _board(board: Board, layout: Layout) -> Iterator[Block]:
-    if not board.cells:
+def _result_table(table: ResultTable, layout: Layout) -> Iterator[Block]:
+    if not table.cells:
         return
-    yield comparison(board, layout)
-    if signs := legend(board):
+    yield comparison(table, layout)
+    if signs := legend(table):
         yield Text(signs)
-    yield evidence(board.cells, f"{board.stream}: the evidence for each cell", layout)
-    told = board.explanations + [f"{DASH} {r.row}, {r.column}: {r.reason}" for r in board.refused]
+    yield evidence(table.cells, f"{table.stream}: the evidence for each cell", layout)
+    told = table.explanations + [f"{DASH} {r.row}, {r.column}: {r.reason}" for r in table.refused]
     if told:
         yield Items(told)
     yield Text(f"Methods beside each other. {PAIRED}")
-    yield Items([column.sentence for column in board.significance])
+    yield Items([column.sentence for column in table.significance])
 
 
-def legend(board: Board) -> str:
+def legend(table: ResultTable) -> str:
     """What the signs in a table mean, as far as there are any."""
-    signs = [f"{sign} {SIGNS[sign]}" for sign in SIGNS if any(e.symbol == sign for e in board.cells)]
-    signs += [f"{DASH} cannot be used there"] * bool(board.refused)
-    missing = len(board.rows) * len(board.columns) - len(board.at) - len(board.why_not)
-    signs += [f"{NOT_RUN} not run"] * bool(missing > 0)
+    signs = [f"{sign} {meaning}" for sign, meaning in SIGNS.items() if any(e.symbol == sign for e in table.cells)]
+    if table.refused:
+        signs.append(f"{DASH} cannot be used there")
+    if len(table.rows) * len(table.columns) > len(table.at) + len(table.why_not):
+        signs.append(f"{NOT_RUN} not run")
     return f"{'; '.join(signs)}." if signs else ""
 
 
@@ -127,83 +129,65 @@ SIGNS = {
 }
 
 
-def comparison(board: Board, layout: Layout = "page") -> Table:
+def comparison(table: ResultTable, layout: Layout = "page") -> Table:
     """Methods × scenarios, ours beside the published, if anything is; in a narrow table above it."""
-    published = any(e.paper for e in board.cells)
-    below = layout == "narrow" and published
-    beside = layout != "narrow" and published
-    seeds = sorted({e.accuracy.n for e in board.cells})
-    many = count(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-    header = ["Approach", "Method"]
-    for column in board.columns:
+    published = any(e.paper for e in table.cells)
+    beside = published and layout != "narrow"
+    below = "; below: published" if published and layout == "narrow" else ""
+    header = ["Method"]
+    for column in table.columns:
         header += [column, "published"] if beside else [column]
     rows = []
-    for strategy, row in board.rows:
-        line = [strategy, row]
-        for column in board.columns:
-            found = board.at.get((row, column))
-            empty = DASH if (row, column) in board.why_not else NOT_RUN
+    for _, row in table.rows:
+        line = [row]
+        for column in table.columns:
+            found = table.at.get((row, column))
+            empty = DASH if (row, column) in table.why_not else NOT_RUN
             ours = f"{plus_minus(found.accuracy)} {found.symbol}".rstrip() if found else empty
             line += [ours, _theirs(found)] if beside else [f"{ours}\n{_theirs(found)}".rstrip()]
         rows.append(line)
-    caption = (
-        f"{board.stream}: average accuracy over all tasks, per cent (mean ± SEM of {many}"
-        f"{'; below: published' if below else ''})"
-    )
-    groups = [strategy for strategy, _ in board.rows]
+    seeds = seeds_of([e.accuracy for e in table.cells])
+    caption = f"{table.stream}: average accuracy over all tasks, per cent (mean ± SEM of {seeds}{below})"
+    groups = [strategy for strategy, _ in table.rows]
     if layout != "page":  # rules between the groups are enough
-        return Table(caption, header[1:], [row[1:] for row in rows], groups)
-    return Table(caption, header, _once(rows), groups, left=2)
+        return Table(caption, header, rows, groups)
+    names = ["" if place and groups[place - 1] == name else name for place, name in enumerate(groups)]
+    named = [[name, *row] for name, row in zip(names, rows, strict=True)]
+    return Table(caption, ["Approach", *header], named, groups, left=2)
 
 
-def _theirs(found: Evidence | None) -> str:
+def _theirs(found: TableCell | None) -> str:
     """The paper's number; a mark goes below it, as columns are many."""
     return found.theirs.replace(" (", "\n(") if found else ""
 
 
-def _once(rows: Sequence[list[str]]) -> list[list[str]]:
-    """The first column says a group's name once."""
-    before, told = None, []
-    for first, *rest in rows:
-        told.append([first if first != before else "", *rest])
-        before = first
-    return told
-
-
-def evidence(cells: Sequence[Evidence], caption: str, layout: Layout = "page") -> Table:
+def evidence(cells: Sequence[TableCell], caption: str, layout: Layout = "page") -> Table:
     """A row for each cell. In a narrow table two columns share one."""
-    rows = []
-    for e in cells:
-        judged = e.verdict
-        spread = f"{number(e.lowest, 1)} – {number(e.highest, 1)}" if e.accuracy.n > 1 else DASH
-        rows.append(
-            {
-                "Method": e.row,
-                "Scenario": e.column,
-                "Accuracy": plus_minus(e.accuracy),
-                "n": str(e.accuracy.n),
-                "SD": number(e.spread),
-                "Range": spread,
-                "Published": e.theirs or DASH,
-                "Difference [95%]": difference(judged.difference) if judged else DASH,
-                "Allowed": number(judged.allowed) if judged else DASH,
-                "Verdict": f"{e.symbol} {e.judgement}".strip(),
-            }
-        )
-    names = list(rows[0]) if rows else []
+    columns = {
+        "Method": [e.row for e in cells],
+        "Scenario": [e.column for e in cells],
+        "Accuracy": [plus_minus(e.accuracy) for e in cells],
+        "n": [str(e.accuracy.n) for e in cells],
+        "SD": [number(e.spread) for e in cells],
+        "Range": [_range(e) for e in cells],
+        "Published": [e.theirs or DASH for e in cells],
+        "Difference [95%]": [difference(e.verdict.difference) if e.verdict else DASH for e in cells],
+        "Allowed": [number(e.verdict.allowed) if e.verdict else DASH for e in cells],
+        "Verdict": [f"{e.symbol} {e.judgement}".strip() for e in cells],
+    }
     if layout == "screen":  # it stands in the table above
-        names.remove("Published")
+        del columns["Published"]
     if layout == "narrow":
-        pairs = [
-            ("Method", "Scenario"),
-            ("Accuracy", "Range"),
-            ("Published", "Difference [95%]"),
-            ("Verdict", "Allowed"),
-        ]
-        names = ["\n".join(pair) for pair in pairs]
-        rows = [{"\n".join(pair): "\n".join(row[name] for name in pair) for pair in pairs} for row in rows]
-    left = 1 if layout == "narrow" else 2
-    return Table(caption, names, [[row[name] for name in names] for row in rows], [e.row for e in cells], left)
+        columns = {
+            f"{above}\n{below}": [f"{one}\n{two}" for one, two in zip(columns[above], columns[below], strict=True)]
+            for above, below in NARROW.items()
+        }
+    rows = list(zip(*columns.values(), strict=True))
+    return Table(caption, list(columns), rows, [e.row for e in cells], left=1 if layout == "narrow" else 2)
+
+
+def _range(found: TableCell) -> str:
+    return f"{number(found.lowest, 1)} – {number(found.highest, 1)}" if found.accuracy.n > 1 else DASH
 
 
 def _chart(chart: Chart) -> Iterator[Block]:
@@ -216,22 +200,23 @@ def _chart(chart: Chart) -> Iterator[Block]:
 
 def selected(chart: Chart) -> Table:
     """The value that the paper chose, the best of ours, and what a learner could have chosen; what each leads to."""
-    columns: dict[str, Callable[[Selected], Choice | None]] = {
-        "Paper selected": lambda s: s.paper,
-        "Ours selects": lambda s: s.best,
-        "Without peeking": lambda s: s.honest,
-        "By the first task alone": lambda s: s.first,
+    found = chart.selected
+    columns = {
+        "Paper selected": [s.paper for s in found],
+        "Ours selects": [s.best for s in found],
+        "Without peeking": [s.honest for s in found],
+        "By the first task alone": [s.first for s in found],
     }
-    shown = {name: of for name, of in columns.items() if any(of(s) for s in chart.selected)}
-    rows = [[s.method, s.scenario, *(_choice(of(s)) for of in shown.values())] for s in chart.selected]
+    shown = {name: choices for name, choices in columns.items() if any(choices)}
+    rows = [[s.method, s.scenario, *(_choice(c[place]) for c in shown.values())] for place, s in enumerate(found)]
     told = [f"{chart.title}: selected values and the accuracy they lead to"]
-    if seen := max((s.seen for s in chart.selected), default=0):
+    if seen := max(s.seen for s in found):
         told.append(f"without peeking: by training data held out of the first {count(seen, 'task')}")
-    if any(s.first and s.first.text == ALL_ALIKE for s in chart.selected):
+    if any(s.first and s.first.text == ALL_ALIKE for s in found):
         told.append("the first task alone leaves no choice where its training does not depend on the value")
-    if any(choice and choice.elsewhere for s in chart.selected for choice in (s.paper, s.honest)):
+    if any(choice and choice.elsewhere for s in found for choice in (s.paper, s.honest)):
         told.append("†: not a point of the grid, so the seeds are those of the table")
-    return Table("; ".join(told), ["Method", "Scenario", *shown], rows, [s.method for s in chart.selected], left=2)
+    return Table("; ".join(told), ["Method", "Scenario", *shown], rows, [s.method for s in found], left=2)
 
 
 def _choice(choice: Choice | None) -> str:
@@ -246,7 +231,7 @@ def panel_table(chart: Chart, panel: Panel) -> Table:
     """The numbers behind a panel: a row for each x, a column for each line."""
     places = sorted({x for line in panel.lines for x in line.x})
     by_line = [dict(zip(line.x, line.values, strict=True)) for line in panel.lines]
-    rows = [[short(x), *(maybe(points.get(x), NOT_RUN) for points in by_line)] for x in places]
+    rows = [[short(x), *(plus_minus(of[x]) if x in of else NOT_RUN for of in by_line)] for x in places]
     header = [panel.x_label, *(line.label for line in panel.lines)]
     rows += [[level.label, plus_minus(level.value), *[""] * (len(panel.lines) - 1)] for level in panel.levels]
     groups = [*["points"] * len(places), *["levels"] * len(panel.levels)]
@@ -265,7 +250,3 @@ def claims(found: Sequence[Statement]) -> Iterator[Block]:
 
 def evidence_of(statement: Statement) -> Table:
     return Table(f"{statement.title}: {statement.truth}", statement.header, statement.rows, left=statement.left)
-
-
-def maybe(value: Summary | None, otherwise: str = DASH) -> str:
-    return otherwise if value is None else plus_minus(value)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from threefold.errors import ThreefoldError
+from threefold.errors import ThreefoldError, unknown
 from threefold.experiments import Section
 from threefold.report.charts import charts
-from threefold.report.evidence import Board, Evidence, boards
 from threefold.report.panels import Chart
+from threefold.report.tables import TableCell, result_tables
 from threefold.results import square_images
 from threefold.results.output import check_output, contains, replacing
 
@@ -65,9 +65,7 @@ def save(sections: Sequence[Section], folder: str | Path, formats: Sequence[str]
 
     for kind in formats:
         if kind not in FORMATS:
-            raise ThreefoldError(
-                f"format '{kind}' of figures is not known; right would be one of {', '.join(FORMATS)}."
-            )
+            raise unknown("format of figures", kind, FORMATS)
     place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -109,8 +107,7 @@ def _write(figure: "Figure", path: Path, shown: str | None = None) -> None:
 
 def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], Figure]]]":
     """Every figure by a name that a file can have, drawn when called."""
-    from threefold.report.cell_figures import draw_curves, draw_dreams, draw_matrices
-    from threefold.report.drawing import draw_chart
+    from threefold.report.drawing import draw_chart, draw_curves, draw_dreams, draw_matrices
 
     taken: set[str] = set()
 
@@ -124,23 +121,18 @@ def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], F
     for _, chart in charts(sections):
         yield named(chart.name), partial(draw_chart, chart)
     for section in sections:
-        for board in boards(section) if section.kind == "table" else []:
-            if not learned(board):
+        for table in result_tables(section) if section.kind == "table" else []:
+            if not any(e.learned for e in table.cells):
                 continue
-            base = f"{section.name}-{board.stream}"
-            yield named(f"{base}-forgetting"), partial(draw_curves, board)
-            yield named(f"{base}-matrices"), partial(draw_matrices, board)
-            if any(dreams(e) is not None for e in board.cells):
-                yield named(f"{base}-dreams"), partial(draw_dreams, board)
+            base = f"{section.name}-{table.stream}"
+            yield named(f"{base}-forgetting"), partial(draw_curves, table)
+            yield named(f"{base}-matrices"), partial(draw_matrices, table)
+            if any(dreams(e) is not None for e in table.cells):
+                yield named(f"{base}-dreams"), partial(draw_dreams, table)
 
 
-def learned(board: Board) -> list[Evidence]:
-    """Cells with anything to draw: at least one seed that did not diverge."""
-    return [e for e in board.cells if e.learned]
-
-
-def dreams(found: Evidence) -> NDArray[np.uint8] | None:
-    """What the generator of the first seed dreamt: tasks × images × rows × columns; None where there is nothing."""
+def dreams(found: TableCell) -> NDArray[np.uint8] | None:
+    """What the generator of the first seed dreamt: tasks × images × rows × columns, in colour × 3; None without it."""
     try:
         images = found.result.kept("dreams")[0]
     except (KeyError, ValueError):  # not kept, or not by every run alike
@@ -150,9 +142,9 @@ def dreams(found: Evidence) -> NDArray[np.uint8] | None:
 
 def mosaic(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Images in rows and columns with a pixel between them."""
-    padded = np.pad(images, ((0, 0), (0, 0), (0, 1), (0, 1)))
-    rows, columns, height, width = padded.shape
-    return padded.transpose(0, 2, 1, 3).reshape(rows * height, columns * width)[:-1, :-1]
+    padded = np.pad(images, ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0))[: images.ndim])
+    rows, columns, height, width, *colours = padded.shape
+    return padded.swapaxes(1, 2).reshape(rows * height, columns * width, *colours)[:-1, :-1]
 
 
 def file_name(name: str) -> str:

@@ -1,19 +1,19 @@
 """Figures D.1 and D.2: accuracy over hyperparameters, and which values were selected by whom."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any
 
 from threefold.experiments import Cell, Result, Section
 from threefold.methods import Method, paper
+from threefold.report.formatting import short, untuned
 from threefold.report.labels import tell_apart
-from threefold.report.panels import WHO, By, Chart, Choice, Line, Mark, Panel, Selected, seeds_of
-from threefold.report.words import short, untuned
+from threefold.report.panels import By, Chart, Choice, Line, Mark, Panel, Selected, seeds_of
 
 Axis = tuple[str, str]  # part, hyperparameter
 Values = dict[Axis, float]
-Kind = TypeVar("Kind")
 
 ALIKE = 0.01  # of a per cent: less than one image of a task
 ALL_ALIKE = "no choice: all alike"
@@ -23,73 +23,62 @@ def grids(section: Section, tables: Sequence[Result]) -> list[Chart]:
     """A figure for each stream: a row of panels for each method, a column for each scenario."""
     found = []
     for stream in dict.fromkeys(r.cell.stream.title for r in section.results):
-        results = [r for r in section.results if r.cell.stream.title == stream]
-        searches = list(_searches(section, results, tables))
+        searches = list(_searches(section, [r for r in section.results if r.cell.stream.title == stream], tables))
         caption = (
             f"Average accuracy over all tasks on {stream} for each value of the hyperparameters, {_seeds(searches)}."
         )
-        name = f"{section.name}-{stream}"
         panels = [search.panel() for search in searches]
-        key = _key(panels)
         chosen = [search.selected() for search in searches]
-        found.append(Chart(name, f"Hyperparameters on {stream}", caption, key, panels, chosen))
+        title = f"Hyperparameters on {stream}"
+        found.append(Chart(f"{section.name}-{stream}", title, caption, _key(panels), panels, chosen))
     return found
 
 
-def _searches(section: Section, results: Sequence[Result], tables: Sequence[Result]) -> "Iterable[Search]":
+def _searches(section: Section, results: Sequence[Result], tables: Sequence[Result]) -> "Iterator[Search]":
     for method in dict.fromkeys(r.cell.method.name for r in results):
         group = [r for r in results if r.cell.method.name == method]
-        axes = _axes(_by(group, [r.cell.scenario.title for r in group]).values())
+        axes = _axes(group)
         if not axes:
             continue
         items = []
         for cell in (r.cell for r in group):
             place = (cell.scenario.title, *(value_of(cell.method, axis) for axis in axes))
             items.append((untuned(cell.method), place, cell.spec()))
-        names = tell_apart(items)
-        scenarios = [r.cell.scenario.title for r in group]
-        for (name, _), some in _by(group, list(zip(names, scenarios, strict=True))).items():
-            like = _but_for(axes, some[0].cell)
-            held = [r for r in section.validation if _alike(r.cell, some[0].cell) and _but_for(axes, r.cell) == like]
+        searched: dict[tuple[str, str], list[Result]] = {}
+        for name, result in zip(tell_apart(items), group, strict=True):
+            searched.setdefault((name, result.cell.scenario.title), []).append(result)
+        for (name, _), some in searched.items():
+            like = some[0].cell
+            held = [r for r in section.validation if _kind(r.cell) == _kind(like)]
+            held = [r for r in held if _fixed(r.cell, axes) == _fixed(like, axes)]
             yield Search(name, some, held, tables, axes)
 
 
-def _by(results: Sequence[Result], kinds: Sequence[Kind]) -> "dict[Kind, list[Result]]":
-    found: dict[Kind, list[Result]] = {}
-    for kind, result in zip(kinds, results, strict=True):
-        found.setdefault(kind, []).append(result)
-    return found
+def _kind(cell: Cell) -> tuple[str, str, str]:
+    """Method, scenario and stream, be it with fewer tasks."""
+    return cell.method.name, cell.scenario.name, cell.stream.name
 
 
-def _but_for(axes: Sequence[Axis], cell: Cell) -> dict[Axis, Any]:
+def _fixed(cell: Cell, axes: Sequence[Axis]) -> dict[Axis, Any]:
     """The hyperparameters that are not searched."""
     every = cell.method.hyperparameters()
     return {(part, name): v for part, own in every.items() for name, v in own.items() if (part, name) not in axes}
 
 
-def _alike(one: Cell, other: Cell) -> bool:
-    """The same method in the same scenario of the same stream, be it on fewer tasks."""
-    return (one.method.name, one.scenario.name, one.stream.name) == (
-        other.method.name,
-        other.scenario.name,
-        other.stream.name,
-    )
-
-
-def _axes(groups: Iterable[Sequence[Result]]) -> list[Axis]:
+def _axes(group: Sequence[Result]) -> list[Axis]:
     """The numeric hyperparameters that take several values in some scenario: the one over most decades first, then the
     one with most values. Two at most are drawn."""
-    most: dict[Axis, tuple[float, int]] = {}
-    for group in groups:
-        values: dict[Axis, set[float]] = {}
-        for part in (part for result in group for part in result.cell.method.parts):
+    values: dict[tuple[str, Axis], set[float]] = {}
+    for cell in (result.cell for result in group):
+        for part in cell.method.parts:
             for name, value in part.model_dump().items():
                 if isinstance(value, int | float) and not isinstance(value, bool):
-                    values.setdefault((part.name, name), set()).add(float(value))
-        for axis, found in values.items():
-            if len(found) > 1:
-                decades = math.log10(max(found) / min(found)) if min(found) > 0 else 0.0
-                most[axis] = max(most.get(axis, (0.0, 0)), (decades, len(found)))
+                    values.setdefault((cell.scenario.name, (part.name, name)), set()).add(float(value))
+    most: dict[Axis, tuple[float, int]] = {}
+    for (_, axis), found in values.items():
+        if len(found) > 1:
+            decades = math.log10(max(found) / min(found)) if min(found) > 0 else 0.0
+            most[axis] = max(most.get(axis, (0.0, 0)), (decades, len(found)))
     return sorted(most, key=lambda axis: most[axis], reverse=True)[:2]
 
 
@@ -120,18 +109,16 @@ class Search:
             label = "mean ± SEM" if shade is None else f"{_symbol(self.cell, second[0])} = {short(shade)}"
             points = {x: result.accuracy for x, result in by_shade[shade].items()}
             lines.append(Line.through(label, points, 0, place / max(1, len(shades) - 1) if second else None))
-            for by in WHO:
-                values = self.values(by)
-                if values and (not second or values[second[0]] == shade):
-                    chosen = self.choice(values)
-                    marks.append(Mark(values[first], chosen.accuracy, place, by))
+            for by, values in self.chosen.items():
+                if not second or values[second[0]] == shade:
+                    marks.append(Mark(values[first], self.choice(values).accuracy, place, by))
         every = [x for line in lines for x in line.x]
         log = min(every) > 0 and max(every) / min(every) > 50
         row, column = self.name, self.cell.scenario.title
         return Panel(row, column, _meaning(self.cell, first), log, lines, (), marks, self.cell.stream.title)
 
     def selected(self) -> Selected:
-        chosen = {by: self.choice(values) for by in WHO if (values := self.values(by))}
+        chosen = {by: self.choice(values) for by, values in self.chosen.items()}
         return Selected(
             self.name,
             self.cell.scenario.title,
@@ -142,15 +129,17 @@ class Search:
             self.held[0].cell.stream.tasks if self.held else 0,
         )
 
-    def values(self, by: By) -> Values | None:
-        """What was selected; None where nobody could."""
-        match by:
-            case "paper":
-                return self._papers()
-            case "best":
-                return self._at(_best({r: r.accuracy.mean for r in self.results}))
-            case "honest":
-                return self._at(_best({r: r.accuracy.mean for r in self.held}))
+    @cached_property
+    def chosen(self) -> dict[By, Values]:
+        """What was selected, by those who could."""
+        found: dict[By, Values] = {}
+        if papers := self._papers():
+            found["paper"] = papers
+        if best := _best(self.results, _accuracy):
+            found["best"] = self._at(best)
+        if honest := _best(self.held, _accuracy):
+            found["honest"] = self._at(honest)
+        return found
 
     def _papers(self) -> Values | None:
         cell = self.cell
@@ -159,8 +148,8 @@ class Search:
             return None
         return {axis: float(value) for axis, value in known.items() if value is not None}
 
-    def _at(self, best: Result | None) -> Values | None:
-        return {axis: value_of(best.cell.method, axis) for axis in self.axes} if best else None
+    def _at(self, result: Result) -> Values:
+        return {axis: value_of(result.cell.method, axis) for axis in self.axes}
 
     def choice(self, values: Values) -> Choice:
         """The values in the paper's letters, and what they lead to: on this grid, or else in a table."""
@@ -169,32 +158,40 @@ class Search:
             if self._at(result) == values:
                 return Choice(text, result.accuracy)
         for result in self.tables:
-            if _alike(result.cell, self.cell) and self._alike_but_for_axes(result.cell) and self._at(result) == values:
+            alike = _kind(result.cell) == _kind(self.cell) and self._at(result) == values
+            if alike and self._spec(result.cell) == self._spec(self.cell):
                 return Choice(text, result.accuracy, elsewhere=True)
         return Choice(text)
 
-    def _alike_but_for_axes(self, other: Cell) -> bool:
-        specs = [cell.spec() for cell in (self.cell, other)]
-        for spec in specs:
-            for part, name in self.axes:
-                spec["method"]["hyperparameters"][part].pop(name)
-        return specs[0] == specs[1]
+    def _spec(self, cell: Cell) -> dict[str, Any]:
+        """All that determines a cell's runs but for what is searched."""
+        spec = cell.spec()
+        for part, name in self.axes:
+            spec["method"]["hyperparameters"][part].pop(name)
+        return spec
 
     def _by_the_first_task(self) -> Choice | None:
         """Chosen on the first task alone: it cannot be where the first task does not depend on the hyperparameters."""
-        scores = {r: float(r.matrix[:, 0, 0].mean()) for r in self.held}
-        best = _best(scores)
+        best = _best(self.held, _first_accuracy)
         if best is None:
             return None
-        known = [score for score in scores.values() if not math.isnan(score)]
+        known = [score for score in map(_first_accuracy, self.held) if not math.isnan(score)]
         if len(known) > 1 and max(known) - min(known) < ALIKE:
             return Choice(ALL_ALIKE)
-        return self.choice(self._at(best) or {})
+        return self.choice(self._at(best))
 
 
-def _best(scores: Mapping[Result, float]) -> Result | None:
-    known = {result: score for result, score in scores.items() if not math.isnan(score)}
-    return max(known, key=lambda result: known[result]) if known else None
+def _accuracy(result: Result) -> float:
+    return result.accuracy.mean
+
+
+def _first_accuracy(result: Result) -> float:
+    """On the first task, right after it was learned."""
+    return float(result.matrix[:, 0, 0].mean())
+
+
+def _best(results: Sequence[Result], score: Callable[[Result], float]) -> Result | None:
+    return max((result for result in results if not math.isnan(score(result))), key=score, default=None)
 
 
 def value_of(method: Method, axis: Axis) -> float:
@@ -203,13 +200,11 @@ def value_of(method: Method, axis: Axis) -> float:
 
 def _seeds(searches: Sequence[Search]) -> str:
     """3 seeds for each; 1 seed where two hyperparameters were searched."""
-    numbers = {
-        two: seeds_of([r.accuracy for search in searches if (len(search.axes) > 1) == two for r in search.results])
-        for two in {len(search.axes) > 1 for search in searches}
-    }
-    if len(set(numbers.values())) < 2:
-        return f"{next(iter(numbers.values()), '0 seeds')} for each"
-    return f"{numbers[False]} for each; {numbers[True]} where two hyperparameters were searched at once"
+    one = [r.accuracy for search in searches if len(search.axes) == 1 for r in search.results]
+    two = [r.accuracy for search in searches if len(search.axes) == 2 for r in search.results]
+    if one and two and seeds_of(one) != seeds_of(two):
+        return f"{seeds_of(one)} for each; {seeds_of(two)} where two hyperparameters were searched at once"
+    return f"{seeds_of(one or two)} for each"
 
 
 def _key(panels: Sequence[Panel]) -> str:

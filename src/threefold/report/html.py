@@ -1,5 +1,6 @@
 """The report as one page that opens offline: nothing is fetched, nothing is run, all text is escaped."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,14 +11,13 @@ from string import Template
 from threefold.experiments import Section
 from threefold.experiments.spec import PAPER
 from threefold.report.charts import charts
-from threefold.report.evidence import RULE, Board, boards
-from threefold.report.html_cell import detail
-from threefold.report.html_section import whole
+from threefold.report.formatting import count, duration, moment
+from threefold.report.html_section import detail, whole
 from threefold.report.palette import HUES, LINES, ON_DARK, ramp
 from threefold.report.panels import Chart
 from threefold.report.provenance import distinct, machine_seconds, provenance
 from threefold.report.svg import SHADES
-from threefold.report.words import count, duration, moment
+from threefold.report.tables import RULE, ResultTable, result_tables
 from threefold.results import Published, utc_now
 from threefold.version import VERSION
 
@@ -33,7 +33,7 @@ JUDGED = {
 def render(sections: Sequence[Section]) -> str:
     found = arrange(sections)
     bodies = [
-        f'<section id="{each.name}">{whole(each.section, each.boards, each.charts, detail)}</section>' for each in found
+        f'<section id="{each.name}">{whole(each.section, each.tables, each.charts, detail)}</section>' for each in found
     ]
     return Template(_file("page.html")).substitute(
         title="threefold: results",
@@ -50,7 +50,7 @@ class Arranged:
 
     name: str
     section: Section
-    boards: Sequence[Board]
+    tables: Sequence[ResultTable]
     charts: Sequence[Chart]
 
 
@@ -60,7 +60,7 @@ def arrange(sections: Sequence[Section]) -> list[Arranged]:
         Arranged(
             f"e{place}",
             section,
-            boards(section) if section.kind == "table" else [],
+            result_tables(section) if section.kind == "table" else [],
             [drawing for of, drawing in drawn if of is section],
         )
         for place, section in enumerate(sections)
@@ -84,10 +84,9 @@ def style() -> str:
 def summary(arranged: Sequence[Arranged]) -> str:
     """How many cells agree, for all experiments and for each."""
     sections = [each.section for each in arranged]
-    counts = [{code: sum(board.counts[code] for board in each.boards) for code in JUDGED} for each in arranged]
-    totals = {code: sum(each[code] for each in counts) for code in JUDGED}
+    counts = [Counter(cell.code for table in each.tables for cell in table.cells) for each in arranged]
     left = sum(section.left for section in sections)
-    shown = [code for code in JUDGED if totals[code]]
+    shown = [code for code in JUDGED if any(each[code] for each in counts)]
     rows = []
     for each, judged_so in zip(arranged, counts, strict=True):
         section = each.section
@@ -116,7 +115,7 @@ def _each_once(arranged: Sequence[Arranged]) -> list[str]:
     by_paper = sorted(arranged, key=lambda each: each.section.name not in PAPER)
     found: dict[Published, str] = {}
     for each in by_paper:
-        for cell in (cell for board in each.boards for cell in board.cells):
+        for cell in (cell for table in each.tables for cell in table.cells):
             if cell.verdict and cell.paper:
                 found.setdefault(cell.paper, cell.code)
     return list(found.values())
@@ -124,14 +123,12 @@ def _each_once(arranged: Sequence[Arranged]) -> list[str]:
 
 def closing(sections: Sequence[Section]) -> str:
     """How cells are judged, and where everything was run."""
-    return f'<section id="reading"><h2>How cells are judged</h2><p>{escape(RULE)}</p></section>\n{_places(sections)}'
-
-
-def _places(sections: Sequence[Section]) -> str:
-    rows = [
-        f"<li><b>{escape(batch.device)}</b>: {escape(batch.sentence)}<br><small>{escape(batch.software)}</small></li>"
-        for batch in provenance(sections)
-    ]
-    text = "Networks trained in lockstep share the time of their cohort; each run is counted once."
-    head = '<section id="places"><h2>What was run where, when and for how long</h2>'
-    return f"{head}<p>{text}</p><ul>{''.join(rows)}</ul></section>"
+    places = ""
+    for origin in provenance(sections):
+        software = f"<br><small>{escape(origin.software)}</small>"
+        places += f"<li><b>{escape(origin.device)}</b>: {escape(origin.sentence)}{software}</li>"
+    return (
+        f'<section id="reading"><h2>How cells are judged</h2><p>{escape(RULE)}</p></section>\n'
+        '<section id="places"><h2>What was run where, when and for how long</h2><p>Networks trained in lockstep share'
+        f" the time of their cohort; each run is counted once.</p><ul>{places}</ul></section>"
+    )

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from threefold.experiments import Cell
-from threefold.report.words import own_parts, setting, title
+from threefold.report.formatting import own_parts, setting, title
 
 Path = tuple[str, ...]
 Leaves = dict[Path, str]

@@ -6,6 +6,7 @@ from hashlib import sha256
 from math import isnan
 from typing import Literal
 
+from threefold.report.formatting import count
 from threefold.results import Summary
 
 By = Literal["paper", "best", "honest"]
@@ -151,7 +152,6 @@ def reach(panel: Panel) -> list[float]:
 
 def seeds_of(values: Sequence[Summary]) -> str:
     """How many seeds means were taken over, in words."""
-    numbers = sorted({value.n for value in values})
-    if len(numbers) > 1:
-        return f"{numbers[0]} to {numbers[-1]} seeds"
-    return "1 seed" if numbers == [1] else f"{numbers[0] if numbers else 0} seeds"
+    numbers = [value.n for value in values] or [0]
+    fewest, most = min(numbers), max(numbers)
+    return count(fewest, "seed") if fewest == most else f"{fewest} to {most} seeds"

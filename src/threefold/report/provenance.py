@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from threefold.experiments import Section
-from threefold.report.words import count, duration, moment
+from threefold.report.formatting import count, duration, moment
 from threefold.results import Record
 
 KNOWN = ("device", "precision", "threefold", "git", "torch", "python", "platform", "threads")
 
 
 @dataclass(frozen=True)
-class Batch:
+class Origin:
     """Runs that were computed in the same place with the same software."""
 
     environment: dict[str, str]
@@ -41,17 +41,17 @@ class Batch:
         return ", ".join(f"{name} {value}" for name, value in named.items())
 
 
-def provenance(sections: Sequence[Section]) -> list[Batch]:
+def provenance(sections: Sequence[Section]) -> list[Origin]:
     """The runs of these sections, each counted once, by the place they were computed in."""
     groups: dict[tuple[tuple[str, str], ...], list[Record]] = {}
     for record in distinct(sections):
         place = tuple((name, str(value)) for name in KNOWN if (value := record.environment.get(name)) is not None)
         groups.setdefault(place, []).append(record)
-    batches = []
+    origins = []
     for place, records in groups.items():
         created = sorted(record.created for record in records)
-        batches.append(Batch(dict(place), len(records), machine_seconds(records), created[0], created[-1]))
-    return sorted(batches, key=lambda batch: batch.first)
+        origins.append(Origin(dict(place), len(records), machine_seconds(records), created[0], created[-1]))
+    return sorted(origins, key=lambda origin: origin.first)
 
 
 def distinct(sections: Sequence[Section]) -> list[Record]:

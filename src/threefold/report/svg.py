@@ -10,18 +10,26 @@ from zlib import compress, crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from threefold.report.palette import STRATEGIES, legible_on, ramp
+from threefold.report.formatting import short
+from threefold.report.palette import HUES, STRATEGIES, legible_on, ramp
 from threefold.report.panels import WHO, Level, Line, Mark, Panel, reach
-from threefold.report.words import power, short, survivors
+from threefold.report.tables import TableCell
 from threefold.results import Published, Summary
 
 WIDE, TALL = 340, 230
 LEFT, RIGHT, TOP, BOTTOM = 40, 8, 10, 36
 SHADES = 10  # classes r0 … r9
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def shade(place: float) -> str:
+    """The class of a colour on a scale from 0 to 1."""
     return f"r{min(SHADES - 1, max(0, round(place * (SHADES - 1))))}"
+
+
+def color(line: Line) -> str:
+    """The class of a curve's colour."""
+    return f"s{line.hue % len(HUES)}" if line.shade is None else shade(line.shade)
 
 
 class Frame:
@@ -45,6 +53,11 @@ class Frame:
 
     def points(self, xs: Sequence[float], ys: Sequence[float]) -> str:
         return " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in zip(xs, ys, strict=True))
+
+    def band(self, xs: Sequence[float], means: Sequence[float], sems: Sequence[float]) -> str:
+        upper = self.points(xs, [mean + sem for mean, sem in zip(means, sems, strict=True)])
+        lower = self.points(xs[::-1], [mean - sem for mean, sem in zip(means, sems, strict=True)][::-1])
+        return f'<polygon class="band" points="{upper} {lower}"/>'
 
     def axes(self, ticks: Sequence[tuple[float, str]], label: str, beside: str = "") -> str:
         """Ticks and grid lines, the label below, and what is written beside the vertical axis."""
@@ -85,7 +98,8 @@ def chart(panel: Panel) -> str:
     """One panel of curves."""
     xs = sorted({x for line in panel.lines for x in line.x} | {mark.x for mark in panel.marks})
     frame = Frame(xs, limits(reach(panel)), panel.log, right=88 if panel.levels else RIGHT)
-    parts = [frame.axes(_ticks(xs, panel.log), panel.x_label, "average accuracy (%)")]
+    ticks = log_ticks(xs) if panel.log else [(value, short(value)) for value in nice(xs[0], xs[-1])]
+    parts = [frame.axes(ticks, panel.x_label, "average accuracy (%)")]
     edge = WIDE - frame.right
     names = sorted(panel.levels, key=lambda level: level.value.mean)
     places = spread([-frame.y(level.value.mean) for level in names], 11.5, -(TALL - BOTTOM), -TOP)
@@ -93,7 +107,8 @@ def chart(panel: Panel) -> str:
         parts.append(_level(frame, level, -place, edge))
     for place, line in enumerate(panel.lines):
         parts.append(_curve(frame, line, panel.banded(place), dots=not panel.marks))
-    parts.append(_crosses(frame, panel))
+    floor = TALL - BOTTOM
+    parts += [f'<path class="lost" d="M{frame.x(x) - 3:.1f} {floor - 3}l6 6m0 -6l-6 6"/>' for x in panel.lost]
     parts += [_mark(frame, panel, mark) for mark in sorted(panel.marks, key=lambda mark: mark.by)]
     return _figure(WIDE, TALL, f"{panel.title}: average accuracy over {panel.x_label}", "".join(parts))
 
@@ -109,7 +124,8 @@ def _level(frame: Frame, level: Level, at: float, edge: int) -> str:
     line = (
         f'<path class="level" d="M{LEFT} {y:.1f}H{edge}"/><path class="lead" d="M{edge} {y:.1f}L{edge + 6} {at:.1f}"/>'
     )
-    name = f'<text x="{edge + 8}" y="{at + 3.5:.1f}" class="own">{escape(_cut(level.label, 15))}</text>'
+    label = level.label if len(level.label) <= 15 else f"{level.label[:14]}…"
+    name = f'<text x="{edge + 8}" y="{at + 3.5:.1f}" class="own">{escape(label)}</text>'
     tip = f"<title>{escape(f'{level.label}: {mean:.2f}')}</title>"
     return f'<g class="s{STRATEGIES.get(level.strategy, 6)}">{tip}{band}{line}{name}</g>'
 
@@ -125,7 +141,7 @@ def _mark(frame: Frame, panel: Panel, mark: Mark) -> str:
         return f'<path class="peekless" d="M{x - 4:.1f} {y - 13:.1f}h8l-4 7z">{title}</path>'
     drawn = ("ring" if known else "ring untried") if mark.by == "paper" else "dot"
     shape = f'cx="{x:.1f}" cy="{y:.1f}" r="{6 if mark.by == "paper" else 3.5}"'
-    return f'<circle class="{drawn} {_class(line)}" {shape}>{title}</circle>'
+    return f'<circle class="{drawn} {color(line)}" {shape}>{title}</circle>'
 
 
 def spread(wanted: Sequence[float], step: float, low: float, high: float) -> list[float]:
@@ -148,17 +164,15 @@ def spread(wanted: Sequence[float], step: float, low: float, high: float) -> lis
 def _curve(frame: Frame, line: Line, banded: bool, dots: bool) -> str:
     body = ""
     for xs, values in _stretches(line):
-        means = [value.mean for value in values]
-        if banded and not any(math.isnan(value.sem) for value in values):
-            upper = frame.points(xs, [value.mean + value.sem for value in values])
-            lower = frame.points(xs[::-1], [value.mean - value.sem for value in values][::-1])
-            body += f'<polygon class="band" points="{upper} {lower}"/>'
+        means, sems = [value.mean for value in values], [value.sem for value in values]
+        if banded and not any(map(math.isnan, sems)):
+            body += frame.band(xs, means, sems)
         body += f'<polyline class="line" points="{frame.points(xs, means)}"/>'
         for x, mean in zip(xs, means, strict=True) if dots or len(xs) == 1 else ():
             tip = escape(f"{line.label}, {short(x)}: {mean:.2f}")
             where = f'cx="{frame.x(x):.1f}" cy="{frame.y(mean):.1f}"'
             body += f'<circle class="dot" {where} r="2.4"><title>{tip}</title></circle>'
-    return f'<g class="{_class(line)}"><title>{escape(line.label)}</title>{body}</g>' if body else ""
+    return f'<g class="{color(line)}"><title>{escape(line.label)}</title>{body}</g>' if body else ""
 
 
 def _stretches(line: Line) -> list[tuple[list[float], list[Summary]]]:
@@ -173,34 +187,21 @@ def _stretches(line: Line) -> list[tuple[list[float], list[Summary]]]:
     return [stretch for stretch in found if stretch[0]]
 
 
-def _crosses(frame: Frame, panel: Panel) -> str:
-    floor = TALL - BOTTOM
-    return "".join(f'<path class="lost" d="M{frame.x(x) - 3:.1f} {floor - 3}l6 6m0 -6l-6 6"/>' for x in panel.lost)
-
-
-def _class(line: Line) -> str:
-    return f"s{line.hue % 7}" if line.shade is None else shade(line.shade)
-
-
-def _ticks(xs: Sequence[float], log: bool) -> list[tuple[float, str]]:
-    return log_ticks(xs) if log else [(value, short(value)) for value in nice(xs[0], xs[-1])]
-
-
 def log_ticks(xs: Sequence[float]) -> list[tuple[float, str]]:
     """Decades, not more than six; over more than five of them as powers of ten."""
     first = math.ceil(math.log10(min(xs)) - 1e-9)
     last = math.floor(math.log10(max(xs)) + 1e-9)
     step = max(1, math.ceil((last - first) / 5))
-    write = power if last - first > 4 else lambda exponent: short(10.0**exponent)
-    return [(10.0**exponent, write(exponent)) for exponent in range(first, last + 1, step)]
+    powers = range(first, last + 1, step)
+    if last - first > 4:
+        return [(10.0**power, f"10{str(power).translate(SUPERSCRIPTS)}") for power in powers]
+    return [(10.0**power, short(10.0**power)) for power in powers]
 
 
-def forgetting(initial: NDArray[np.float64], matrix: NDArray[np.float64]) -> str:
+def forgetting(found: TableCell) -> str:
     """Accuracy on each task as training goes on: mean over the seeds that did not diverge, and how many these are."""
-    kept = ~np.isnan(matrix).any(axis=(1, 2))
-    values = np.concatenate([initial[kept][:, None], matrix[kept]], axis=1)  # seeds × moments × tasks
-    means, tasks = values.mean(axis=0), values.shape[2]
-    sems = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else np.zeros_like(means)
+    means, sems = found.curves
+    tasks = means.shape[1]
     moments = list(range(tasks + 1))
     frame = Frame(moments, (0.0, 101.0), False, right=46)
     ticks = [(float(m), str(m)) for m in moments if tasks <= 6 or m % 2 == 0]
@@ -212,24 +213,20 @@ def forgetting(initial: NDArray[np.float64], matrix: NDArray[np.float64]) -> str
         before = frame.points(moments[: task + 2], ys[: task + 2])
         after = frame.points(moments[task + 1 :], ys[task + 1 :])
         y = -places[ends.index(task)]
-        upper = frame.points(moments, (means + sems)[:, task].tolist())
-        lower = frame.points(moments[::-1], (means - sems)[::-1, task].tolist())
         parts.append(
             f'<g class="{shade(task / max(1, tasks - 1))}"><title>task {task + 1}: {ys[-1]:.1f} at the end</title>'
-            f'<polygon class="band" points="{upper} {lower}"/>'
+            f"{frame.band(moments, ys, sems[:, task].tolist())}"
             f'<polyline class="line faint" points="{before}"/><polyline class="line" points="{after}"/>'
             f'<circle class="dot" cx="{frame.x(task + 1):.1f}" cy="{frame.y(ys[task + 1]):.1f}" r="2.4"/>'
             f'<text x="{WIDE - 44}" y="{y + 3:.1f}" class="own">task {task + 1}</text></g>'
         )
-    note = survivors(len(values), len(matrix))
-    return _figure(WIDE, TALL, "Accuracy on each task as training goes on", "".join(parts), note)
+    return _figure(WIDE, TALL, "Accuracy on each task as training goes on", "".join(parts), found.survivors)
 
 
-def heat_map(matrix: NDArray[np.float64]) -> str:
+def heat_map(found: TableCell) -> str:
     """Accuracy after each task (down) on each task (across): mean over the seeds that did not diverge."""
-    survived = matrix[~np.isnan(matrix).any(axis=(1, 2))]
-    kept = survived.mean(axis=0)
-    tasks = len(kept)
+    matrix = found.curves[0][1:]
+    tasks = len(matrix)
     side = 200 / tasks
     parts = []
     for task in range(tasks):
@@ -237,7 +234,7 @@ def heat_map(matrix: NDArray[np.float64]) -> str:
         parts.append(f'<text x="{at + 28:.1f}" y="212" class="mid">{task + 1}</text>')
         parts.append(f'<text x="22" y="{at + 3.5:.1f}" class="end">{task + 1}</text>')
     size = 9 if tasks <= 6 else 7.5
-    for (row, column), value in np.ndenumerate(kept):
+    for (row, column), value in np.ndenumerate(matrix):
         x, y = 28 + column * side, row * side
         parts.append(f'<path d="M{x:.1f} {y:.1f}h{side:.1f}v{side:.1f}h-{side:.1f}z" fill="{ramp(value / 100)}"/>')
         ink = "in light" if legible_on(value / 100) == "#ffffff" else "in"
@@ -245,8 +242,8 @@ def heat_map(matrix: NDArray[np.float64]) -> str:
         parts.append(f'<text {where} class="{ink}">{value:.0f}</text>')
     parts.append('<text x="128" y="226" class="mid label">accuracy on task</text>')
     parts.append('<text transform="translate(8 100) rotate(-90)" class="mid label">after training on task</text>')
-    note = survivors(len(survived), len(matrix))
-    return _figure(232, 230, "Accuracy after each task on each task, per cent", "".join(parts), note)
+    label = "Accuracy after each task on each task, per cent"
+    return _figure(232, 230, label, "".join(parts), found.survivors, ' class="square"')
 
 
 def seeds(accuracy: Summary, published: Published | None) -> str:
@@ -278,27 +275,28 @@ def seeds(accuracy: Summary, published: Published | None) -> str:
     return _figure(WIDE, 80, "Accuracy of each seed, the mean, and the published mean", "".join(parts))
 
 
-def _figure(width: int, height: int, label: str, body: str, note: str = "") -> str:
+def _figure(width: int, height: int, label: str, body: str, note: str = "", kind: str = "") -> str:
     """A picture, what it is called by those who read it aloud, and a note below it."""
     if note:
         body += f'<text x="{width / 2:.0f}" y="{height + 8}" class="mid label">{escape(note)}</text>'
         height, label = height + 14, f"{label} ({note})"
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return f'<svg{kind} viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
 
 
 def picture(pixels: NDArray[np.uint8]) -> str:
-    """A grey image as the address of a PNG that holds it, in sixteen shades: two pixels to a byte."""
-    height, width = pixels.shape
-    shades = np.pad(pixels >> 4, ((0, 0), (0, width % 2)))
-    rows = b"".join(b"\0" + row.tobytes() for row in shades[:, ::2] << 4 | shades[:, 1::2])
+    """An image as the address of a PNG that holds it: in colour, or grey in sixteen shades, two pixels to a byte."""
+    height, width, *colours = pixels.shape
+    if colours:
+        bits, colour_type = 8, 2
+    else:
+        bits, colour_type = 4, 0
+        shades = np.pad(pixels >> 4, ((0, 0), (0, width % 2)))
+        pixels = (shades[:, ::2] << 4 | shades[:, 1::2]).astype(np.uint8)
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return pack(">I", len(data)) + kind + data + pack(">I", crc32(kind + data))
 
-    header = pack(">IIBBBBB", width, height, 4, 0, 0, 0, 0)
+    header = pack(">IIBBBBB", width, height, bits, colour_type, 0, 0, 0)
     png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", compress(rows, 9)) + chunk(b"IEND", b"")
     return f"data:image/png;base64,{b64encode(png).decode()}"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from threefold.experiments import Section
 from threefold.experiments.cell import written
-from threefold.report.evidence import Board, Evidence, boards
 from threefold.report.provenance import machine_seconds
+from threefold.report.tables import ResultTable, TableCell, result_tables
 
 COLUMNS = (
     *("experiment", "stream", "scenario", "task_id_in", "approach", "method", "written", "hyperparameters"),
@@ -28,32 +28,32 @@ def render(sections: Sequence[Section]) -> str:
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     for section in sections:
-        for board in boards(section):
-            columns = {column.title: column for column in board.significance} if section.kind == "table" else {}
-            for found in board.cells:
+        for table in result_tables(section):
+            columns = {column.title: column for column in table.significance} if section.kind == "table" else {}
+            for found in table.cells:
                 unlike = columns[found.column].unlike(found.row) if columns else []
-                writer.writerow({name: plain(value) for name, value in _row(board, found, unlike).items()})
-            for dash in board.refused:
-                row = {"experiment": section.name, "stream": board.stream, "scenario": dash.column}
+                writer.writerow({name: plain(value) for name, value in _row(table, found, unlike).items()})
+            for dash in table.refused:
+                row = {"experiment": section.name, "stream": table.stream, "scenario": dash.column}
                 row |= {"approach": dash.strategy, "method": dash.row, "refused": dash.reason}
                 writer.writerow({name: plain(value) for name, value in row.items()})
     return text.getvalue()
 
 
-def _row(board: Board, found: Evidence, unlike: Sequence[str]) -> dict[str, object]:
+def _row(table: ResultTable, found: TableCell, unlike: Sequence[str]) -> dict[str, object]:
     cell, accuracy, judged, published = found.cell, found.accuracy, found.verdict, found.result.published
     records = found.result.records
     created = sorted(record.created for record in records)
     row: dict[str, object] = {
-        "experiment": board.section.name,
-        "stream": board.stream,
+        "experiment": table.section.name,
+        "stream": table.stream,
         "scenario": found.column,
         "task_id_in": cell.task_id_in,
         "approach": found.strategy,
         "method": found.row,
         "written": written(cell.method),
         "hyperparameters": json.dumps(cell.method.hyperparameters()),
-        "selected": board.section.selected,
+        "selected": table.section.selected,
         "tasks": cell.stream.tasks,
         "lr": cell.lr,
         "hidden": cell.hidden,

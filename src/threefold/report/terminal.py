@@ -1,6 +1,6 @@
 """Tables for the terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -9,7 +9,7 @@ from rich.text import Text
 
 from threefold.experiments import Section
 from threefold.report import document
-from threefold.report.evidence import Board
+from threefold.report.tables import ResultTable
 from threefold.text import printable
 
 COLOURS = {"✓": "green", "✗": "bold red", "?": "yellow"}
@@ -61,18 +61,13 @@ def _cell(text: str) -> Text:
     return cell
 
 
-def fitting(console: Console, board: Board) -> Group:
+def fitting(console: Console, table: ResultTable) -> Group:
     """The comparison of methods and what its signs mean, narrow if it would be too wide for this terminal."""
-    wide, narrow = (document.comparison(board, layout) for layout in ("screen", "narrow"))
+    wide, narrow = (document.comparison(table, layout) for layout in ("screen", "narrow"))
     measured = console.measure(_table(wide, titled=False), options=console.options.update(max_width=1000)).maximum
     block = narrow if measured > console.width else wide
     shown: list[RenderableType] = [Text(printable(block.caption), style="bold")]  # a title would be as narrow
     shown.append(_table(block, titled=False))
-    if signs := document.legend(board):
+    if signs := document.legend(table):
         shown.append(Text(signs, style="dim"))
     return Group(*shown)
-
-
-def reasons(board: Board) -> Mapping[str, str]:
-    """Why a cell shows a dash."""
-    return {f"{refused.row} in {refused.column}": refused.reason for refused in board.refused}

@@ -85,10 +85,15 @@ def together(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, A
 
 
 def _command(before: Mapping[str, Any], asked: Mapping[str, Any], runs: set[tuple[str, int]]) -> str:
-    """What trains all that both asked for: one of their commands if it does, else one after the other."""
+    """What trains all that both asked for: one of their commands if it does, else one after the other.
+
+    It is empty where some of it was asked for in Python, in a way that no command can repeat.
+    """
     for one in (asked, before):
         if _runs(one) == runs:
             return str(one.get("command", ""))
+    if not (before["command"] and asked["command"]):
+        return ""
     return " && ".join(dict.fromkeys(f"{before['command']} && {asked['command']}".split(" && ")))
 
 

@@ -177,11 +177,20 @@ def unpack(packed: Mapping[str, Any]) -> NDArray[Any]:
 
 
 def square_images(array: NDArray[Any]) -> NDArray[np.uint8] | None:
-    """Grey images (tasks × images × pixels of a square) as tasks × images × rows × columns; None for anything else."""
-    if array.dtype != np.uint8 or array.ndim != 3 or array.size == 0:
+    """Grey images (tasks × images × pixels of a square) as tasks × images × rows × columns; None for anything else.
+
+    Of images in colour the pixels are those of three squares, one after the other; colours come last in what is made.
+    """
+    if array.dtype != np.uint8 or array.ndim not in (3, 5) or array.size == 0:
         return None
-    side = math.isqrt(array.shape[-1])
-    return array.reshape(*array.shape[:-1], side, side) if side * side == array.shape[-1] else None
+    flat = array.reshape(*array.shape[:2], -1)
+    for channels in (1, 3):
+        side = math.isqrt(flat.shape[-1] // channels)
+        planes = (channels, side, side)
+        if math.prod(planes) == flat.shape[-1] and array.shape[2:] in (flat.shape[2:], planes):
+            images = np.moveaxis(flat.reshape(*flat.shape[:2], *planes), 2, -1)
+            return images if channels > 1 else images[..., 0]
+    return None
 
 
 def _without_nan(values: Sequence[float]) -> list[float | None]:

@@ -1,5 +1,8 @@
 """Split: the classes are dealt out over the tasks."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 
 from threefold.data import Dataset
@@ -15,6 +18,7 @@ class Split(Stream):
     meaning = "the classes are dealt out over the tasks, at random per seed"
     defaults = Defaults(iters=2000, lr=1e-3, hidden=400)
     default_tasks = 5
+    default_tasks_of: ClassVar[Mapping[str, int]] = {"cifar-100": 10}
 
     def __init__(self, data: Dataset, tasks: int | None = None, first: int | None = None) -> None:
         super().__init__(data, tasks, first)

@@ -1,6 +1,7 @@
 """What every stream is."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -37,10 +38,11 @@ class Stream(ABC):
     name: ClassVar[str]
     meaning: ClassVar[str]
     defaults: ClassVar[Defaults]
-    default_tasks: ClassVar[int]
+    default_tasks: int
+    default_tasks_of: ClassVar[Mapping[str, int]] = {}  # the data, by name, for which it is another number
 
     def __init__(self, data: Dataset, tasks: int | None = None, first: int | None = None) -> None:
-        self.data = data
+        self._take(data)
         self.cut = self.default_tasks if tasks is None else tasks
         self.tasks = self.cut if first is None else min(first, self.cut)  # those that are learned
         if data.classes < 2:
@@ -49,13 +51,20 @@ class Stream(ABC):
             raise ThreefoldError(f"tasks must be at least 1, got {self.tasks}.")
 
     @classmethod
-    def without_data(cls, name: str, fingerprint: str, tasks: int, first: int | None = None) -> Self:
+    def without_data(
+        cls, name: str, fingerprint: str, tasks: int, first: int | None = None, is_normalized: bool = False
+    ) -> Self:
         """A stream to report on: it knows the name of its data, but cannot cut them into tasks."""
         stream = cls.__new__(cls)
         nothing = torch.empty(0, 0)
-        stream.data = Dataset(name, nothing, nothing.long(), nothing, nothing.long(), fingerprint)
+        stream._take(Dataset(name, nothing, nothing.long(), nothing, nothing.long(), fingerprint, is_normalized))
         stream.cut, stream.tasks = tasks, tasks if first is None else first
         return stream
+
+    def _take(self, data: Dataset) -> None:
+        self.data = data
+        if data.name in self.default_tasks_of:
+            self.default_tasks = self.default_tasks_of[data.name]
 
     @property
     def title(self) -> str:

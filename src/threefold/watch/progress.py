@@ -2,17 +2,18 @@
 
 from collections import deque
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from threefold.experiments.lock import Note, progress_notes
-from threefold.report.words import duration, moment_of
+from threefold.report.formatting import duration
 
 WINDOW = 30.0  # seconds over which steps per second are measured: less would jump, more would lag
 SILENT = 10.0  # seconds without a word from a process that is still there, after which we say so
 
 
 @dataclass(frozen=True)
-class Stand:
+class CohortProgress:
     """What is known of one cohort."""
 
     note: Note
@@ -49,7 +50,7 @@ class Stand:
     @property
     def last(self) -> str:
         """When it was last heard of."""
-        return moment_of(self.note.time)
+        return f"{datetime.fromtimestamp(self.note.time, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 class Pace:
@@ -59,11 +60,11 @@ class Pace:
         self.folder = folder
         self._heard: dict[tuple[str, str], deque[tuple[float, int]]] = {}
 
-    def look(self, now: float) -> list[Stand]:
+    def look(self, now: float) -> list[CohortProgress]:
         notes = progress_notes(self.folder)
         known = {(note.owner, note.name) for note in notes}
         self._heard = {key: self._heard.get(key, deque()) for key in known}
-        return [Stand(note, now, self._rate(note)) for note in notes]
+        return [CohortProgress(note, now, self._rate(note)) for note in notes]
 
     def _rate(self, note: Note) -> float | None:
         heard, progress = self._heard[note.owner, note.name], note.progress

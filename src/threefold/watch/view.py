@@ -11,12 +11,11 @@ from threefold.errors import ThreefoldError
 from threefold.experiments import sections
 from threefold.experiments.in_progress import folder_of
 from threefold.experiments.status import time_left
-from threefold.report.evidence import Board, Evidence
+from threefold.report.formatting import count, duration, moment
 from threefold.report.html import Arranged, arrange, closing, summary
-from threefold.report.html_cell import card, inside, line
-from threefold.report.html_section import name_of, whole
+from threefold.report.html_section import card, inside, line, table_anchor, whole
 from threefold.report.svg import forgetting
-from threefold.report.words import count, duration, moment
+from threefold.report.tables import ResultTable, TableCell
 from threefold.results import Record, Store
 from threefold.results.cohort_table import CohortRow, given_up
 from threefold.watch.progress import Pace
@@ -78,33 +77,31 @@ class View:
         self._folded = {}
         self._parts = {"summary": summary(self._found)} if self._found else {}
         for each in self._found:
-            self._parts[each.name] = whole(each.section, each.boards, each.charts, self._cell, self._curves)
+            self._parts[each.name] = whole(each.section, each.tables, each.charts, self._cell, self._curves)
         if self._found:
             self._parts["closing"] = closing([each.section for each in self._found])
 
-    def _cell(self, found: Evidence, name: str) -> str:
+    def _cell(self, found: TableCell, name: str) -> str:
         """A cell of a table: its line now, the rest when it is opened."""
         self._folded[name] = lambda: inside(found, name)
         return _folded(name, line(found), f'<div class="cell later" id="{name}"></div>')
 
-    def _curves(self, board: Board) -> str:
+    def _curves(self, table: ResultTable) -> str:
         """Forgetting curves of the whole table."""
-        name, shown = name_of(board, "forgetting"), [e for e in board.cells if e.learned]
-        self._folded[name] = lambda: "".join(
-            card(f"{e.row}, {e.column}", forgetting(e.result.initial, e.result.matrix)) for e in shown
-        )
+        name, shown = table_anchor(table, "forgetting"), [e for e in table.cells if e.learned]
+        self._folded[name] = lambda: "".join(card(f"{e.row}, {e.column}", forgetting(e)) for e in shown)
         if not shown:
             return ""
         return _folded(name, "<b>Forgetting curves</b> of every cell", f'<div class="cards later" id="{name}"></div>')
 
     def _now(self, trouble: str | None) -> str:
-        stands = self._pace.look(time.time())
+        cohorts = self._pace.look(time.time())
         left = [(each.section, self._left[each.section.name]) for each in self._found if each.section.left]
         done = sum(len(each.section.records) for each in self._found)
         return self.templates.get_template("now.html").render(
             trouble=trouble,
-            running=[stand for stand in stands if stand.note.alive],
-            killed=[stand for stand in stands if not stand.note.alive] if left else [],
+            running=[cohort for cohort in cohorts if cohort.note.alive],
+            killed=[cohort for cohort in cohorts if not cohort.note.alive] if left else [],
             failed=self._failed,
             left=left,
             done=done,

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from threefold.experiments import Cell, Result, Section
 from threefold.experiments.cell import written
-from threefold.experiments.command import reproducing
 from threefold.report.budgets import stored
-from threefold.report.explain import Explanation, explain, together
+from threefold.report.formatting import count, own_parts, paper_was, strategy, theirs, title, untuned
 from threefold.report.labels import places
-from threefold.report.words import count, own_parts, paper_was, strategy, theirs, title, untuned
+from threefold.report.low_accuracy import Explanation, explain, together
 from threefold.results import Comparison, Outcome, Published, Summary, Verdict, compare_all
 from threefold.results.statistics import FEWEST_SEEDS
 from threefold.scenarios import SCENARIOS
@@ -22,7 +24,7 @@ SYMBOLS = {Outcome.AGREES: "✓", Outcome.DIFFERS: "✗", Outcome.TOO_FEW: "?"}
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class TableCell:
     """One measured cell."""
 
     result: Result
@@ -48,22 +50,17 @@ class Evidence:
         return len(self.result.diverged) < len(self.result.records)
 
     @property
-    def command(self) -> str:
-        """What trains these runs: these alone if that can be said, else the whole experiment."""
-        return reproducing([self.cell], self.result.seeds) or self.made_by
-
-    @property
     def spread(self) -> float:
         """Standard deviation over seeds."""
         return self.accuracy.sem * math.sqrt(self.accuracy.n)
 
     @property
     def lowest(self) -> float:
-        return min(self.accuracy.per_seed) if not math.isnan(self.accuracy.mean) else math.nan
+        return float(np.min(self.accuracy.per_seed))  # NaN if a seed diverged
 
     @property
     def highest(self) -> float:
-        return max(self.accuracy.per_seed) if not math.isnan(self.accuracy.mean) else math.nan
+        return float(np.max(self.accuracy.per_seed))
 
     @cached_property
     def paper(self) -> Published | None:
@@ -104,6 +101,21 @@ class Evidence:
     def explanation(self) -> Explanation | None:
         return explain(self.result)
 
+    @cached_property
+    def curves(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Accuracy before training and after each task (down) on each task (across): mean and SEM over the seeds that
+        did not diverge."""
+        values = np.concatenate([self.result.initial[:, None], self.result.matrix], axis=1)
+        kept = values[~np.isnan(values).any(axis=(1, 2))]
+        sem = kept.std(axis=0, ddof=1) / math.sqrt(len(kept)) if len(kept) > 1 else np.zeros(kept.shape[1:])
+        return kept.mean(axis=0), sem
+
+    @property
+    def survivors(self) -> str:
+        """What must be said of `curves`; empty if no seed diverged."""
+        seeds, lost = len(self.result.records), len(self.result.diverged)
+        return f"mean of {seeds - lost} of {count(seeds, 'seed')}; {lost} diverged" if lost else ""
+
     @property
     def diverged(self) -> str:
         """Which seeds diverged, in words; empty if none did."""
@@ -115,22 +127,13 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A dash, and its reason."""
+class Gap:
+    """A place of a table without a number: a dash with its reason, or a cell that no run of is finished (no reason)."""
 
     row: str
     column: str
     strategy: str
     reason: str
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """A cell that no run of is finished."""
-
-    row: str
-    column: str
-    strategy: str
 
 
 @dataclass(frozen=True)
@@ -147,27 +150,30 @@ class Column:
     @property
     def sentence(self) -> str:
         """Which pairs differ: the shorter of the two lists."""
-        tested = self.tested
+        return f"{self.title}: {self._told()}."
+
+    def _told(self) -> str:
         if not self.comparisons:
-            return f"{self.title}: one method only, nothing to compare."
-        if not tested:
-            return f"{self.title}: nothing is decided, {_why_not(self.comparisons)}."
-        differ = [c for c in tested if c.significant]
-        alike = [c for c in tested if not c.significant]
-        pairs = count(len(tested), "pair")
-        if len(tested) == 1:
-            text = f"{self.title}: {tested[0].first} and {tested[0].second} {'differ' if differ else 'do not differ'}"
-            text += " significantly"
+            return "one method only, nothing to compare"
+        if not self.tested:
+            return f"nothing is decided, {_why_not(self.comparisons)}"
+        differ = [c for c in self.tested if c.significant]
+        alike = [c for c in self.tested if not c.significant]
+        pairs = count(len(self.tested), "pair")
+        some = f"{len(differ)} of {pairs} differ significantly"
+        if pairs == "1 pair":
+            first, second = self.tested[0].first, self.tested[0].second
+            text = f"{first} and {second} {'differ' if differ else 'do not differ'} significantly"
         elif not alike:
-            text = f"{self.title}: all {pairs} of methods differ significantly"
+            text = f"all {pairs} of methods differ significantly"
         elif not differ:
-            text = f"{self.title}: none of {pairs} of methods differs significantly"
+            text = f"none of {pairs} of methods differs significantly"
         elif len(alike) <= len(differ):
-            text = f"{self.title}: {len(differ)} of {pairs} differ significantly; all but {_listed(alike)}"
+            text = f"{some}; all but {_listed(alike)}"
         else:
-            text = f"{self.title}: {len(differ)} of {pairs} differ significantly: {_listed(differ)}"
+            text = f"{some}: {_listed(differ)}"
         untested = [c for c in self.comparisons if math.isnan(c.p_holm)]
-        return text + (f" ({count(len(untested), 'pair')} not tested: {_why_not(untested)})." if untested else ".")
+        return text + (f" ({count(len(untested), 'pair')} not tested: {_why_not(untested)})" if untested else "")
 
     def unlike(self, row: str) -> list[str]:
         """The methods that this one differs from significantly."""
@@ -191,19 +197,22 @@ def _listed(pairs: Sequence[Comparison]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Board:
+class ResultTable:
     """The cells of one experiment on one stream, arranged as methods × scenarios."""
 
     section: Section
     stream: str
-    cells: Sequence[Evidence]
-    refused: Sequence[Refused]
-    waiting: Sequence[Waiting]
+    cells: Sequence[TableCell]
+    gaps: Sequence[Gap]
     order: Sequence[str]  # of the rows: a method that is refused everywhere is not among them and comes last
 
     @property
-    def _places(self) -> "list[Evidence | Refused | Waiting]":
-        return [*self.cells, *self.refused, *self.waiting]
+    def _places(self) -> "list[TableCell | Gap]":
+        return [*self.cells, *self.gaps]
+
+    @property
+    def refused(self) -> list[Gap]:
+        return [gap for gap in self.gaps if gap.reason]
 
     @cached_property
     def columns(self) -> list[str]:
@@ -221,28 +230,23 @@ class Board:
             strategies.setdefault(each.strategy, {})[each.row] = None
         return [(name, row) for name, rows in strategies.items() for row in rows]
 
-    def begun(self) -> "Board":
-        """The board without the methods of which nothing is finished yet."""
-        begun, later = {e.row for e in self.cells}, {w.row for w in self.waiting}
-        shown = [r for r in self.refused if r.row in begun or r.row not in later]
-        return replace(self, refused=shown, waiting=[w for w in self.waiting if w.row in begun])
+    def begun(self) -> "ResultTable":
+        """The table without the methods of which nothing is finished yet."""
+        begun, later = {e.row for e in self.cells}, {gap.row for gap in self.gaps if not gap.reason}
+        return replace(self, gaps=[gap for gap in self.gaps if gap.row in begun or gap.row not in later])
 
     @cached_property
-    def at(self) -> dict[tuple[str, str], Evidence]:
+    def at(self) -> dict[tuple[str, str], TableCell]:
         return {(e.row, e.column): e for e in self.cells}
 
     @cached_property
-    def why_not(self) -> dict[tuple[str, str], Refused]:
+    def why_not(self) -> dict[tuple[str, str], Gap]:
         return {(r.row, r.column): r for r in self.refused}
 
     @cached_property
     def significance(self) -> list[Column]:
-        columns = []
-        for column in self.columns:
-            measured = {e.row: e.accuracy for e in self.cells if e.column == column}
-            if measured:
-                columns.append(Column(column, compare_all(measured)))
-        return columns
+        by_column = {column: {e.row: e.accuracy for e in self.cells if e.column == column} for column in self.columns}
+        return [Column(column, compare_all(measured)) for column, measured in by_column.items() if measured]
 
     @property
     def explanations(self) -> list[str]:
@@ -250,34 +254,30 @@ class Board:
         low = [(e.row, e.column, e.explanation) for e in self.cells if e.explanation]
         return together(low) + [f"{e.row}, {e.column}: {e.diverged}." for e in self.cells if e.diverged]
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many cells got which judgement."""
-        codes = [e.code for e in self.cells]
-        return {code: codes.count(code) for code in ("agrees", "differs", "unsure", "unjudged", "alone")}
 
-
-def boards(section: Section) -> list[Board]:
+def result_tables(section: Section) -> list[ResultTable]:
     """A section's cells, by stream."""
     asked = section.cells or [r.cell for r in section.results]
     every = [*asked, *(cell for cell, _ in section.refused)]
-    return [_board(section, name, every) for name in dict.fromkeys(cell.stream.title for cell in every)]
+    return [_result_table(section, name, every) for name in dict.fromkeys(cell.stream.title for cell in every)]
 
 
-def _board(section: Section, stream: str, every: Sequence[Cell]) -> Board:
+def _result_table(section: Section, stream: str, every: Sequence[Cell]) -> ResultTable:
     place = places([cell for cell in every if cell.stream.title == stream])
-    measured = {place[r.cell]: Evidence(r, *place[r.cell], section.command) for r in section.results if r.cell in place}
-    refused = [(place[cell], cell, reason) for cell, reason in section.refused if cell in place]
-    reasons = {at: (cell, reason) for at, cell, reason in refused if at not in measured}
-    dashes = [Refused(*at, strategy(own_parts(cell)), reason) for at, (cell, reason) in reasons.items()]
-    waiting = {
-        at: Waiting(*at, strategy(own_parts(cell)))
-        for cell, at in place.items()
-        if at not in measured and at not in reasons
+    measured = {
+        place[r.cell]: TableCell(r, *place[r.cell], section.command) for r in section.results if r.cell in place
     }
-    order = list(dict.fromkeys(row for row, column in place.values() if (row, column) not in reasons))
+    reasons = {place[cell]: reason for cell, reason in section.refused if cell in place}
+    gaps = {
+        at: Gap(*at, strategy(own_parts(cell)), reasons.get(at, "")) for cell, at in place.items() if at not in measured
+    }
+    order = list(
+        dict.fromkeys(
+            row for row, column in place.values() if not reasons.get((row, column)) or (row, column) in measured
+        )
+    )
     cells = sorted(measured.values(), key=lambda found: order.index(found.row))  # a method's scenarios together
-    return Board(section, stream, cells, dashes, list(waiting.values()), order)
+    return ResultTable(section, stream, cells, list(gaps.values()), order)
 
 
 def remarks(section: Section) -> list[str]:

@@ -1,4 +1,4 @@
-"""A storm: commands that share a store are killed, stopped and interrupted at random, and the end must be the same."""
+"""Commands that share a store are killed, stopped and interrupted at random, and the end must be the same."""
 
 import csv
 import fcntl
@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from typing import Any
 from experiment_lab import Command, beside, checkpoints, count, furnish, little_memory, locks, rows
 
 SPEC = """
-title = "Storm"
+title = "Disturbed"
 stream = "split"
 data = "tiny.npz"
 tasks = 3
@@ -46,20 +45,21 @@ LOOKING = [["status", "--store", "a.db"], ["report", "--format", "csv", "--store
 
 def one_at_a_time(folder: Path) -> None:
     """A hook: if a run goes into training that another process has in training, there is a file `twice`."""
-    module = sys.modules["threefold.experiments.run"]
-    execute = module.execute
+    from threefold.experiments.executor import Local
 
-    def watched(cohort: Any, *rest: Any) -> Any:
+    begin = Local.begin
+
+    def watched(executor: Local, job: Any) -> None:
         with ExitStack() as closing:
-            for run in cohort.runs:
+            for run in job.cohort.runs:
                 file = closing.enter_context((folder / f"training {run.key}").open("w"))
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends, however it does
                 except BlockingIOError:
                     (folder / "twice").touch()
-            return execute(cohort, *rest)
+            begin(executor, job)
 
-    module.execute = watched
+    Local.begin = watched  # type: ignore[method-assign]
 
 
 def one_at_a_time_with_little_memory(folder: Path) -> None:
@@ -71,7 +71,7 @@ def one_at_a_time_with_little_memory(folder: Path) -> None:
 HOOKS = [one_at_a_time, one_at_a_time, one_at_a_time_with_little_memory]
 
 
-class Storm:
+class Disturbance:
     """Rounds of it, each with a store of its own, until the time is over."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -85,7 +85,7 @@ class Storm:
             self._finish(words)
         return self._clean_up()
 
-    def blow(self, seconds: float) -> None:
+    def run(self, seconds: float) -> None:
         """At least one round."""
         end = time.monotonic() + seconds
         while True:
@@ -96,8 +96,8 @@ class Storm:
     def _round(self) -> None:
         with ExitStack() as closing:
             for _ in range(self.chance.randint(4, 10)):
-                self._gust(closing)
-        self._hold_up()
+                self._some_commands(closing)
+        self._check_what_is_stored()
         for words in TRAINING:
             self._finish(words)
         self._finish(MERGE)
@@ -119,7 +119,7 @@ class Storm:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         return found
 
-    def _gust(self, closing: ExitStack) -> None:
+    def _some_commands(self, closing: ExitStack) -> None:
         """Several commands at a time; one of them at least is disturbed."""
         kinds = [TRAINING, TRAINING, TRAINING, [MERGE], EXPORTS, LOOKING]
         words = [self.chance.choice(self.chance.choice(kinds)) for _ in range(self.chance.randint(1, 3))]
@@ -170,7 +170,7 @@ class Storm:
             ended = command.ended()
         assert (ended.status, ended.err) == (0, ""), (words, ended)
 
-    def _hold_up(self) -> None:
+    def _check_what_is_stored(self) -> None:
         """Whatever was killed, what is stored is a part of what must come out, and files are whole."""
         assert not (self.folder / "twice").exists(), "no run was in training twice at a time"
         for name in ("a.db", "all.db"):
@@ -190,13 +190,13 @@ class Storm:
             assert set(rows(self.folder / "again.db")) <= set(self.expected)
 
 
-def storm(folder: Path, seconds: float, seed: int) -> str:
+def disturb(folder: Path, seconds: float, seed: int) -> str:
     """What happened, in a line."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    made = Storm(folder, seed)
+    made = Disturbance(folder, seed)
     try:
-        made.blow(seconds)
+        made.run(seconds)
     except BaseException as error:
-        error.add_note(f"in the storm of seed {seed}, in {folder}, after {dict(made.tally)}")
+        error.add_note(f"with seed {seed}, in {folder}, after {dict(made.tally)}")
         raise
     return ", ".join(f"{number} {what}" for what, number in sorted(made.tally.items()))

@@ -1,7 +1,6 @@
 """How reports write methods and numbers."""
 
 import math
-from datetime import UTC, datetime
 
 from threefold.experiments import Cell
 from threefold.experiments.cell import given
@@ -86,11 +85,6 @@ def difference(found: Difference) -> str:
     return f"{signed(found.value)} [{signed(found.low)}, {signed(found.high)}]"
 
 
-def effect(value: float) -> str:
-    """An effect size, with a true minus sign; infinite where the difference is the same for every seed."""
-    return signed(value).replace("inf", "∞")
-
-
 def number(value: float, digits: int = 2) -> str:
     return DASH if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
 
@@ -110,14 +104,6 @@ def setting(value: object) -> str:
     return str(value)
 
 
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def power(exponent: int) -> str:
-    """10³"""
-    return f"10{str(exponent).translate(SUPERSCRIPTS)}"
-
-
 def duration(seconds: float) -> str:
     """Seconds as people say them."""
     if seconds < 60:
@@ -133,15 +119,5 @@ def moment(created: str) -> str:
     return created[:16].replace("T", " ") + (" UTC" if created.endswith("+00:00") else "")
 
 
-def moment_of(seconds: float) -> str:
-    """A time of the clock in UTC, to the second."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
 def count(number: int, thing: str, several: str = "") -> str:
     return f"{number} {thing if number == 1 else several or thing + 's'}"
-
-
-def survivors(kept: int, seeds: int) -> str:
-    """What must be said of a mean over the seeds that did not diverge; nothing if none did."""
-    return f"mean of {kept} of {count(seeds, 'seed')}; {seeds - kept} diverged" if kept < seeds else ""

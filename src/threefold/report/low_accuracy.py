@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from threefold.experiments import Cell, Result
-from threefold.report.words import own_parts, paper_was, strategy
+from threefold.report.formatting import own_parts, paper_was, strategy
 from threefold.results import Outcome
 
 LOW = 75.0
@@ -32,19 +32,19 @@ def explain(result: Result) -> Explanation | None:
 
     Nothing is said of an accuracy below the published one by more than the verdict's rule allows: that may be a fault.
     """
-    mean, published, judged = result.accuracy.mean, result.cell.published(), result.verdict
+    cell, mean, judged = result.cell, result.accuracy.mean, result.verdict
+    published = cell.published()
     if math.isnan(mean) or mean >= LOW:
         return None
     if judged and judged.outcome is Outcome.DIFFERS and published and mean < published.mean:
         return None
-    near = judged is not None or (_all_tasks(result.cell) and published is not None and mean > published.mean - NEAR)
-    known = published is not None and published.mean < LOW and near
     seen = _last_task_only(result)
-    if known and published:
-        mark = paper_was(result.cell)
+    all_tasks = cell.stream.tasks == cell.stream.default_tasks  # with fewer an accuracy means something else
+    if published and published.mean < LOW and (judged or (all_tasks and mean > published.mean - NEAR)):
+        mark = paper_was(cell)
         number = f"{published.mean:.2f}{f', {mark}' if mark else ''}"
-        return Explanation(number, _in_the_paper(result.cell), seen)
-    if seen and strategy(own_parts(result.cell)) in ("Baselines", "Regularization"):
+        return Explanation(number, _in_the_paper(cell), seen)
+    if seen and strategy(own_parts(cell)) in ("Baselines", "Regularization"):
         return Explanation("", "", seen)
     return None
 
@@ -98,11 +98,6 @@ def _last_task_only(result: Result) -> str:
         f"At the end it knows the last task ({last:.0f}% right) and little of the others ({earlier:.0f}%);"
         f" the last task alone would make {100 / len(final):.0f}% on average."
     )
-
-
-def _all_tasks(cell: Cell) -> bool:
-    """Are there as many tasks as in the paper? With fewer an accuracy means something else."""
-    return cell.stream.tasks == cell.stream.default_tasks
 
 
 def _all_compete(cell: Cell) -> bool:

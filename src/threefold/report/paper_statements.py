@@ -7,15 +7,16 @@ due. It does not hold if one comes out the other way, by the same test; what is 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import product
 
 from threefold.experiments import Section
 from threefold.methods import METHODS
 from threefold.report.budgets import USES
-from threefold.report.panels import Chart, Level, Panel
-from threefold.report.words import DASH, difference, plus_minus, short
+from threefold.report.formatting import DASH, difference, plus_minus, short
+from threefold.report.panels import Chart, Panel
 from threefold.results import Paired, Summary, paired
 from threefold.scenarios import SCENARIOS
 
@@ -68,7 +69,7 @@ def statements(section: Section, chart: Chart) -> list[Statement]:
 
 
 @dataclass(frozen=True)
-class Contest:
+class BudgetTest:
     """So many samples stored, beside a method that stores none."""
 
     stream: str
@@ -96,45 +97,41 @@ class Contest:
         return f"{self.stream}, {_use(self.variant)}, {self.budget} stored, against {METHODS[self.rival].title}"
 
 
-def _contests(panels: dict[str, Panel], stream: str, budgets: Sequence[int], rivals: Sequence[str]) -> list[Contest]:
+def _tests(panels: dict[str, Panel], stream: str, budgets: Sequence[int], rivals: Sequence[str]) -> list[BudgetTest]:
     """Every variant with every budget beside every rival, also those that were not run."""
     panel = panels.get(stream)
     lines = {line.label: dict(zip(line.x, line.values, strict=True)) for line in panel.lines} if panel else {}
-    levels: dict[str, Level] = {level.method: level for level in panel.levels} if panel else {}
+    levels = {level.method: level.value for level in panel.levels} if panel else {}
     return [
-        Contest(stream, variant, budget, lines.get(variant, {}).get(budget), rival, level.value if level else None)
-        for variant in VARIANTS
-        for budget in budgets
-        for rival in rivals
-        for level in [levels.get(rival)]
+        BudgetTest(stream, variant, budget, lines.get(variant, {}).get(budget), rival, levels.get(rival))
+        for variant, budget, rival in product(VARIANTS, budgets, rivals)
     ]
 
 
-def _judged(contests: Sequence[Contest], won: Callable[[Contest], bool], lost: Callable[[Contest], bool]) -> Truth:
-    """All must be won; one that is lost decides, and so does one that is open unless another is lost."""
-    if any(lost(contest) for contest in contests):
-        return Truth.FAILS
-    return Truth.HOLDS if contests and all(won(contest) for contest in contests) else Truth.OPEN
-
-
-def _because(truth: Truth, contests: Sequence[Contest], lost: Callable[[Contest], bool], holds: str) -> str:
-    """Why it is so, with the contests that decide."""
-    if truth is Truth.HOLDS:
-        return holds
-    if truth is Truth.FAILS:
-        return f"not so for {_listed(contest for contest in contests if lost(contest))}."
-    unknown = Counter(contest.stream for contest in contests if math.isnan(contest.difference.p))
+def _judged(
+    tests: Sequence[BudgetTest],
+    won: Callable[[BudgetTest], bool],
+    lost: Callable[[BudgetTest], bool],
+    holds: str,
+) -> tuple[Truth, str]:
+    """All must be won; one that is lost decides, and so does one that is open unless another is lost. With the tests
+    that decide."""
+    if against := [test for test in tests if lost(test)]:
+        return Truth.FAILS, f"not so for {_listed(against)}."
+    if tests and all(won(test) for test in tests):
+        return Truth.HOLDS, holds
+    unknown = Counter(test.stream for test in tests if math.isnan(test.difference.p))
     if unknown:
-        asked = Counter(contest.stream for contest in contests)
+        asked = Counter(test.stream for test in tests)
         told = (f"{number} of {asked[stream]} on {stream}" for stream, number in unknown.items())
-        return f"of the comparisons that it takes, {' and '.join(told)} cannot be made yet."
-    unclear = (contest for contest in contests if not (contest.above() or contest.below()))
-    return f"the difference is not significant for {_listed(unclear)}."
+        return Truth.OPEN, f"of the comparisons that it takes, {' and '.join(told)} cannot be made yet."
+    unclear = [test for test in tests if not (test.above() or test.below())]
+    return Truth.OPEN, f"the difference is not significant for {_listed(unclear)}."
 
 
-def _listed(contests: Iterable[Contest], most: int = 4) -> str:
-    names = [contest.name for contest in contests]
-    return "; ".join(names[:most]) + (f"; and {len(names) - most} more" if len(names) > most else "")
+def _listed(tests: Sequence[BudgetTest]) -> str:
+    names = [test.name for test in tests]
+    return "; ".join(names[:4]) + (f"; and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _use(variant: str) -> str:
@@ -142,72 +139,67 @@ def _use(variant: str) -> str:
 
 
 def _one_of_each_class(panels: dict[str, Panel]) -> Statement:
-    contests = [c for name, one in CLASSES.items() for c in _contests(panels, name, [one], REGULARISING)]
-    truth = _judged(contests, Contest.above, Contest.below)
+    tests = [c for name, one in CLASSES.items() for c in _tests(panels, name, [one], REGULARISING)]
     rows = []
-    for stream in CLASSES:
-        for variant in VARIANTS:
-            mine = [c for c in contests if (c.stream, c.variant) == (stream, variant) and c.stored and c.other]
-            if mine:
-                closest = max(mine, key=lambda c: c.other.mean if c.other else math.nan)
-                rows.append([stream, _use(variant), short(closest.budget), *_numbers(closest)])
-    holds = f"all {len(contests)} differences are above zero at 5%."
+    for stream, variant in product(CLASSES, VARIANTS):
+        mine = [c for c in tests if (c.stream, c.variant) == (stream, variant) and c.stored and c.other]
+        if mine:
+            closest = max(mine, key=lambda c: c.other.mean if c.other else math.nan)
+            rows.append([stream, _use(variant), short(closest.budget), *_numbers(closest)])
+    holds = f"all {len(tests)} differences are above zero at 5%."
     return Statement(
         "One sample per class",
         "For both task protocols even storing one example per class was enough for any of the exact replay methods to"
         " outperform all regularization-based methods.",
         "Each way of using stored data, with one sample per class, against EWC, Online EWC and SI; the table has the"
         " best of these three.",
-        truth,
-        _because(truth, contests, Contest.below, holds),
+        *_judged(tests, BudgetTest.above, BudgetTest.below, holds),
         ["Stream", "Stored data used", "Budget", "Accuracy", "Regularisation", "Its accuracy", *PAIRS],
         rows,
     )
 
 
-def _numbers(contest: Contest) -> list[str]:
+def _numbers(test: BudgetTest) -> list[str]:
     return [
-        plus_minus(contest.stored) if contest.stored else DASH,
-        METHODS[contest.rival].title,
-        plus_minus(contest.other) if contest.other else DASH,
-        str(contest.difference.seeds),
-        difference(contest.difference),
+        plus_minus(test.stored) if test.stored else DASH,
+        METHODS[test.rival].title,
+        plus_minus(test.other) if test.other else DASH,
+        str(test.difference.seeds),
+        difference(test.difference),
     ]
 
 
 def _matching_takes_more(panels: dict[str, Panel]) -> Statement:
-    contests: list[Contest] = []
+    tests: list[BudgetTest] = []
     rows = []
     for stream, one in CLASSES.items():
         panel = panels.get(stream)
         tried = {int(x) for line in panel.lines for x in line.x} if panel else set()
         steps = sorted(tried | {one, 2 * one, 5 * one})  # those of the paper that decide are asked for in any case
-        every = _contests(panels, stream, steps, GENERATIVE)
-        contests += [c for c in every if c.budget < FAR_MORE * one]
+        every = _tests(panels, stream, steps, GENERATIVE)
+        tests += [c for c in every if c.budget < FAR_MORE * one]
         for variant in VARIANTS if panel else ():
             mine = [c for c in every if c.variant == variant]
             rows.append([stream, _use(variant), *(_match([c for c in mine if c.rival == r], one) for r in GENERATIVE)])
-    truth = _judged(contests, Contest.below, _matches)
-    holds = f"with fewer than {FAR_MORE} samples per class all {len(contests)} differences are below zero at 5%."
+    holds = f"with fewer than {FAR_MORE} samples per class all {len(tests)} differences are below zero at 5%."
     return Statement(
         "Matching generative replay",
         "However, to match the performance of generative replay, it was required to store substantially more data.",
         f"“Substantially more” is read as {FAR_MORE} samples per class at least. Stored data match as soon as they are"
         " not significantly below; the table has the smallest budget with which they do.",
-        truth,
-        _because(truth, contests, _matches, holds),
+        *_judged(tests, BudgetTest.below, _matches, holds),
         ["Stream", "Stored data used", *(f"Matches {METHODS[name].title} with" for name in GENERATIVE)],
         rows,
     )
 
 
-def _matches(contest: Contest) -> bool:
-    return not math.isnan(contest.difference.p) and not contest.below()
+def _matches(test: BudgetTest) -> bool:
+    return not math.isnan(test.difference.p) and not test.below()
 
 
-def _match(contests: Sequence[Contest], one: int) -> str:
+def _match(tests: Sequence[BudgetTest], one: int) -> str:
     """The smallest budget that does, as a number of samples and for each class."""
-    known = [c for c in contests if not math.isnan(c.difference.p)]
+    known = [c for c in tests if not math.isnan(c.difference.p)]
     if not known:
         return DASH
     first = next((c for c in known if _matches(c)), None)
@@ -217,16 +209,15 @@ def _match(contests: Sequence[Contest], one: int) -> str:
 
 
 def _never_on_permuted(panels: dict[str, Panel]) -> Statement:
-    contests = _contests(panels, "permuted-mnist", [MOST], ["dgr-distill"])
-    truth = _judged(contests, Contest.below, Contest.above)
-    rows = [[_use(c.variant), short(c.budget), *_numbers(c)] for c in contests if c.stored]
+    tests = _tests(panels, "permuted-mnist", [MOST], ["dgr-distill"])
+    rows = [[_use(c.variant), short(c.budget), *_numbers(c)] for c in tests if c.stored]
+    holds = f"all {len(tests)} differences are below zero at 5%."
     return Statement(
         "50,000 samples of permuted MNIST",
         "In particular, for permuted MNIST, even with 50,000 stored examples exact replay variants were consistently"
         " outperformed by DGR+distill.",
         "Each way of using stored data, with 50,000 samples, against DGR+distill.",
-        truth,
-        _because(truth, contests, Contest.above, f"all {len(contests)} differences are below zero at 5%."),
+        *_judged(tests, BudgetTest.below, BudgetTest.above, holds),
         ["Stored data used", "Budget", "Accuracy", "Method", "Its accuracy", *PAIRS],
         rows,
         left=1,

@@ -6,17 +6,17 @@ import pytest
 from fake_sections import a_cell, a_result, a_table, stream, table_b1
 
 from threefold.experiments import Result, Section
-from threefold.report.evidence import Evidence, boards, incomplete, remarks, selection
+from threefold.report.tables import TableCell, incomplete, remarks, result_tables, selection
 from threefold.results import compare_all, verdict
 
 SPLIT, PERMUTED = "split-mnist", "permuted-mnist"
 
 
-def found(method: str, scenario: str, mean: float, seeds: int = 20, of: str = SPLIT, **settings: object) -> Evidence:
+def found(method: str, scenario: str, mean: float, seeds: int = 20, of: str = SPLIT, **settings: object) -> TableCell:
     """The evidence of a cell whose seeds scatter by a tenth of a point."""
     cell = a_cell(stream(of), scenario, method, **settings)
     section = Section("table", "A table", "table", [a_result(cell, mean, 0.1, seeds)])
-    return boards(section)[0].cells[0]
+    return result_tables(section)[0].cells[0]
 
 
 @pytest.mark.parametrize(
@@ -96,18 +96,18 @@ def test_a_run_of_fewer_tasks_is_not_explained_by_the_published_number() -> None
     shorter = type(stream())(stream().data, 2)
     cell = a_cell(shorter, "class", "none")
     assert cell.published()
-    found = boards(Section("a", "A", "table", [a_result(cell, 39.0)]))[0].cells[0]
+    found = result_tables(Section("a", "A", "table", [a_result(cell, 39.0)]))[0].cells[0]
     assert "published" not in str(found.explanation or "")
 
 
 def test_a_reason_that_several_methods_share_is_said_once() -> None:
-    board = boards(a_table())[0]
+    board = result_tables(a_table())[0]
     (shared,) = [told for told in board.explanations if "fail when the task must be inferred" in told]
     assert shared.startswith("Class-IL, EWC (20.01), Online EWC (19.96), SI (19.99): low, and published as low")
 
 
 def test_the_board_has_the_papers_order() -> None:
-    board = boards(a_table())[0]
+    board = result_tables(a_table())[0]
     assert board.columns == ["Task-IL", "Domain-IL", "Class-IL"]
     assert [row for _, row in board.rows][:4] == ["None", "Offline", "XdG", "EWC"]
     assert board.rows[-1] == ("Replay + Exemplars", "iCaRL")
@@ -121,7 +121,7 @@ def test_the_board_has_the_papers_order() -> None:
 
 
 def test_table_b1_has_two_ways_to_use_the_task() -> None:
-    board = boards(table_b1(5))[0]
+    board = result_tables(table_b1(5))[0]
     assert board.columns == ["Task-IL, task in output layer", "Task-IL, task in hidden layers"]
     assert [row for _, row in board.rows] == ["None", "EWC", "Online EWC", "SI", "LwF", "DGR", "DGR+distill"]
     hidden = board.at["None", board.columns[1]]
@@ -131,13 +131,13 @@ def test_table_b1_has_two_ways_to_use_the_task() -> None:
 
 def test_the_same_method_trained_in_two_ways_keeps_both_rows() -> None:
     cells = [a_cell(stream(), "task", "ewc", iters=iters) for iters in (100, 200, None)]
-    board = boards(Section("mine", "Mine", "table", [a_result(cell, 90.0) for cell in cells]))[0]
+    board = result_tables(Section("mine", "Mine", "table", [a_result(cell, 90.0) for cell in cells]))[0]
     assert len(board.at) == 3
     assert len({row for _, row in board.rows}) == 3
 
 
 def test_pairs_of_a_column_are_compared_and_corrected() -> None:
-    board = boards(a_table(methods=["none", "ewc", "dgr"], seeds=10))[0]
+    board = result_tables(a_table(methods=["none", "ewc", "dgr"], seeds=10))[0]
     column = board.significance[2]
     measured = {e.row: e.accuracy for e in board.cells if e.column == "Class-IL"}
     assert list(column.comparisons) == compare_all(measured)
@@ -158,21 +158,21 @@ def test_pairs_of_a_column_are_compared_and_corrected() -> None:
     ],
 )
 def test_where_nothing_can_be_compared(methods: list[str], seeds: int, told: str) -> None:
-    assert told in boards(a_table(methods=methods, seeds=seeds))[0].significance[0].sentence
+    assert told in result_tables(a_table(methods=methods, seeds=seeds))[0].significance[0].sentence
 
 
 def test_pairs_that_are_not_tested_are_told_with_the_reason() -> None:
     made = [("ewc", 5, []), ("si", 5, []), ("none", 4, []), ("lwf", 5, [2])]
     results = [a_result(a_cell(stream(), "task", m), 90.0, seeds=n, diverged=lost) for m, n, lost in made]
-    sentence = boards(Section("mine", "Mine", "table", results))[0].significance[0].sentence
+    sentence = result_tables(Section("mine", "Mine", "table", results))[0].significance[0].sentence
     assert sentence.endswith("(5 pairs not tested: fewer than five seeds in common or a seed diverged).")
-    lost = boards(Section("mine", "Mine", "table", [results[0], results[3]]))[0].significance[0].sentence
+    lost = result_tables(Section("mine", "Mine", "table", [results[0], results[3]]))[0].significance[0].sentence
     assert lost == "Task-IL: nothing is decided, a seed diverged."
 
 
 def test_a_diverged_seed_is_named_and_leaves_no_mean() -> None:
     cell = a_cell(stream(), "task", "ewc")
-    board = boards(Section("mine", "Mine", "table", [a_result(cell, 90.0, seeds=5, diverged=[2, 4])]))[0]
+    board = result_tables(Section("mine", "Mine", "table", [a_result(cell, 90.0, seeds=5, diverged=[2, 4])]))[0]
     assert board.explanations == ["EWC, Task-IL: 2 of 5 seeds diverged (2, 4), so there is no mean."]
     assert math.isnan(board.cells[0].lowest)
     assert board.cells[0].judgement == "differs"

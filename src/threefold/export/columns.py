@@ -1,0 +1,94 @@
+"""Runs as plain columns: a CSV file's rows, NumPy's arrays."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from io import TextIOWrapper
+from typing import Any, BinaryIO, TextIO
+
+import numpy as np
+
+from threefold.report.tables_csv import plain
+from threefold.results import Record
+
+
+def described(run: Record) -> dict[str, Any]:
+    """What a run is, in columns: what one selects and groups by; and all of it as JSON."""
+    spec = run.spec
+    part = {name: _named(spec.get(name)) for name in ("stream", "scenario", "method", "training")}
+    return {
+        "key": run.key,
+        "stream": part["stream"].get("name"),
+        "tasks": len(run.initial),
+        "scenario": part["scenario"].get("name"),
+        "task_id_in": part["scenario"].get("task_id_in"),
+        "method": part["method"].get("name"),
+        "hyperparameters": json.dumps(part["method"].get("hyperparameters", {}), ensure_ascii=False),
+        "seed": spec.get("seed"),
+        **part["training"],
+        "status": run.status,
+        "diverged_at": run.diverged_at,
+        "created": run.created,
+        "spec": json.dumps(spec, ensure_ascii=False),
+    }
+
+
+def _named(part: Any) -> dict[str, Any]:
+    return dict(part) if isinstance(part, Mapping) else {"name": part} if part is not None else {}
+
+
+def columns(runs: Sequence[Record]) -> dict[str, list[Any]]:
+    """What the runs are, a column for each thing that any of them has; None where one has it not."""
+    about = [described(run) for run in runs]
+    return {name: [each.get(name) for each in about] for name in dict.fromkeys(n for each in about for n in each)}
+
+
+def measured(runs: Sequence[Record]) -> list[str]:
+    """The names of the metrics that any run has."""
+    return list(dict.fromkeys(name for run in runs for name in run.metrics))
+
+
+def write_csv(runs: Sequence[Record], stream: BinaryIO) -> None:
+    text = TextIOWrapper(stream, encoding="utf-8", newline="")
+    stream_csv(runs, text)
+    text.detach()  # flushed, and the stream stays open
+
+
+def stream_csv(runs: Sequence[Record], stream: TextIO) -> None:
+    """A row for each accuracy: after how many tasks (0: before any training), on which task (from 1)."""
+    header = [*columns(runs), *measured(runs), "after_tasks", "task", "accuracy"]
+    writer = csv.DictWriter(stream, header, restval="", lineterminator="\n")
+    writer.writerow({name: plain(name) for name in header})
+    for run in runs:
+        same = {name: plain(value) for name, value in (described(run) | dict(run.metrics)).items()}
+        for after, row in enumerate((run.initial, *run.matrix)):
+            for task, accuracy in enumerate(row, start=1):
+                writer.writerow(same | {"after_tasks": after, "task": task, "accuracy": plain(accuracy)})
+
+
+def write_npz(runs: Sequence[Record], stream: BinaryIO) -> None:
+    """`initial` (runs × tasks), `matrix` (runs × after task × on task), `metric_…`, and what each run is, as text.
+
+    A run with fewer tasks than the longest is NaN beyond its own (`tasks`); no array needs pickle.
+    """
+    most = max(len(run.initial) for run in runs)
+    initial = np.full((len(runs), most), np.nan)
+    matrix = np.full((len(runs), most, most), np.nan)
+    for place, run in enumerate(runs):
+        tasks = len(run.initial)
+        initial[place, :tasks] = run.initial
+        matrix[place, :tasks, :tasks] = run.matrix
+    arrays: dict[str, Any] = {"initial": initial, "matrix": matrix}
+    arrays |= {name: _array(values) for name, values in columns(runs).items()}
+    for name in measured(runs):
+        arrays[f"metric_{name}"] = np.array([run.metrics.get(name, np.nan) for run in runs], float)
+    np.savez_compressed(stream, **arrays)
+
+
+def _array(values: Sequence[Any]) -> Any:
+    """Numbers where all are numbers, else text, empty for None."""
+    if all(isinstance(value, int | float) for value in values):
+        made = np.array(values)
+        if made.dtype != object:  # a seed may be larger than any integer of NumPy's
+            return made
+    return np.array(["" if value is None else str(value) for value in values])

@@ -43,14 +43,15 @@ def is_ours(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == "threefold"
 
 
-def code_of(kind: type, state: object = None) -> str | None:
-    """The sum of a user's class and of `state`, what an instance holds beside its hyperparameters.
+def code_of(kind: Any, state: object = None) -> str | None:
+    """The sum of a user's class or function and of `state`, what an instance holds beside its hyperparameters.
 
     None for threefold's own classes. Raises `NotCovered` for what has no sum, such as an open file.
     """
-    if is_ours(kind):
+    home = getattr(kind, "__module__", None) or type(kind).__module__
+    if isinstance(kind, type) and is_ours(kind):
         return None
-    told = _Description(kind.__module__.partition(".")[0])
+    told = _Description(home.partition(".")[0])
     told.add(kind)
     told.add(state)
     return told.sum.hexdigest()

@@ -1,5 +1,6 @@
 """`threefold list`: what there is."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
 
 import typer
@@ -12,11 +13,20 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def listing(what: Annotated[str, typer.Argument(help="methods, streams or scenarios.")]) -> None:
-    """Methods with their hyperparameters and where they work, streams, or scenarios."""
+def listing(
+    what: Annotated[str, typer.Argument(help="methods, streams, scenarios, networks, optimizers or schedules.")],
+) -> None:
+    """Methods with their hyperparameters and where they work, streams, scenarios, networks, optimisers, schedules."""
     from threefold.errors import unknown
 
-    tables = {"methods": _methods, "streams": _streams, "scenarios": _scenarios}
+    tables: dict[str, Callable[[], Table]] = {
+        "methods": _methods,
+        "streams": _streams,
+        "scenarios": _scenarios,
+        "networks": lambda: _values_of("network"),
+        "optimizers": lambda: _values_of("optimizer"),
+        "schedules": lambda: _values_of("schedule"),
+    }
     if what not in tables:
         raise unknown("list", what, tables)
     with console(140) as screen:
@@ -53,6 +63,26 @@ def _methods() -> "Table":
         ]
         row = (entry.name, entry.strategy, entry.meaning, "\n".join(meanings), "\n".join(where))
         table.add_row(*(escape(printable(cell)) for cell in row))
+    return table
+
+
+def _values_of(what: str) -> "Table":
+    from rich.markup import escape
+
+    from threefold.engine import OPTIMIZERS, SCHEDULES
+    from threefold.networks import NETWORKS
+    from threefold.values import as_text
+
+    kinds = {"network": NETWORKS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}[what]
+    table = _table(what, "what it is", "hyperparameters")
+    for name, kind in kinds.items():  # type: ignore[attr-defined]
+        defaults = kind().model_dump(mode="json")
+        meanings = [
+            f"{key}: {field.description} ({_values(field)}default: "
+            f"{'none' if defaults[key] is None else as_text(defaults[key])})"
+            for key, field in kind.model_fields.items()
+        ]
+        table.add_row(name, escape((kind.__doc__ or "").splitlines()[0]), escape("\n".join(meanings)))
     return table
 
 

@@ -11,6 +11,7 @@ import typer
 
 from threefold.cli.options import Device, Precision, StoreFile, TimeLimit, Yes
 from threefold.cli.stdout import console, write
+from threefold.errors import ThreefoldError
 from threefold.text import printable
 
 if TYPE_CHECKING:
@@ -34,8 +35,19 @@ def run(
     seeds: Annotated[str, typer.Option(help="20 (seeds 1 to 20), 3-7, or 1,5,9.")] = "20",
     tasks: Annotated[int | None, typer.Option(help="Number of tasks; the paper's if not given.")] = None,
     iters: Annotated[int | None, typer.Option(help="Training iterations per task; the paper's if not given.")] = None,
-    hidden: Annotated[int | None, typer.Option(help="Units in each hidden layer; the paper's if not given.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes through each task's data, instead of --iters.")] = None,
+    online: Annotated[bool, typer.Option("--online", help="One pass, no sample seen twice: --epochs 1.")] = False,
+    network: Annotated[
+        str | None, typer.Option(help="NAME or NAME:key=value,… (threefold list networks), or FILE.py:CLASS.")
+    ] = None,
+    hidden: Annotated[int | None, typer.Option(help="Units in each hidden layer, short for mlp:width=.")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="NAME or NAME:key=value,…, adam if not given (threefold list optimizers).")
+    ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate; the paper's if not given.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="Of the learning rate through a task: constant, cosine or step:at=….")
+    ] = None,
     batch: Annotated[int | None, typer.Option(help="Samples in a batch; the paper's if not given.")] = None,
     data: Annotated[str | None, typer.Option(help="Dataset NAME, or FILE.npz of your own.")] = None,
     normalize: Annotated[
@@ -70,7 +82,8 @@ def run(
             tasks=tasks,
             task_id_in=task_id_in,
             settings={
-                **{"iters": iters, "lr": lr, "batch": batch, "hidden": hidden},
+                **{"iters": iters, "epochs": _epochs(epochs, online), "lr": lr, "batch": batch, "hidden": hidden},
+                **{"network": network, "optimizer": optimizer, "schedule": schedule},
                 **{"device": device, "precision": precision},
             },
             command=typed(sys.argv),
@@ -88,6 +101,12 @@ def run(
         write(json.dumps(_document(results, request.refused), indent=2, allow_nan=False) + "\n")
     else:
         _show(results, request.refused, store)
+
+
+def _epochs(epochs: int | None, online: bool) -> int | None:
+    if online and epochs not in (None, 1):
+        raise ThreefoldError(f"epochs is {epochs}, but online is one pass; give one of them.")
+    return 1 if online else epochs
 
 
 def typed(words: "Sequence[str]") -> str:

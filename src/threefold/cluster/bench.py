@@ -33,7 +33,7 @@ TASKS = 5
 def stand_in(packed: bytes, refs: dict[str, Ref], checkpoint: bytes | None, threads: int) -> Iterator[Event]:
     """Everything that `task.train` sends, but nothing is trained."""
     cohort = unpack(packed, refs)
-    size = cohort.cell.hidden  # of a checkpoint
+    size = cohort.cell.hidden or 1  # of a checkpoint
     for number in range(1, TASKS):
         yield Progress(number, TASKS, number - 1, TASKS, 50.0)
         if size > 1:

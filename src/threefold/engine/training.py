@@ -18,6 +18,11 @@ class Training:
     epochs: int | None = None  # passes through each task's data
     schedule: Schedule = CONSTANT
 
+    @property
+    def length(self) -> str:
+        """How long each task is trained, in words."""
+        return f"{self.epochs} epochs" if self.epochs else f"{self.iters} iterations"
+
     def steps(self, samples: int) -> int:
         """How many steps are taken on so many samples."""
         return self.iters or (self.epochs or 1) * (samples // self.batch)

@@ -4,13 +4,23 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args
 from uuid import uuid4
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, PrivateAttr, ValidationError
 
-from threefold.engine import Training
+from threefold.engine import (
+    OPTIMIZERS,
+    SCHEDULES,
+    Adam,
+    Optimizer,
+    Schedule,
+    Training,
+    find_optimizer,
+    find_schedule,
+)
+from threefold.engine.schedule import CONSTANT
 from threefold.errors import ThreefoldError, unknown
 from threefold.experiments.absent import absent
 from threefold.experiments.limits import check_networks, check_numbers, check_sizes
@@ -18,24 +28,29 @@ from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import METHODS, Method, Part, paper, resolve
 from threefold.methods.learner import Setting
 from threefold.methods.registry import split_parts
-from threefold.networks import MLPNetwork
+from threefold.networks import NETWORKS, AnyNetwork, MLPNetwork, OwnNetwork, find_network
 from threefold.results import Published, lookup, published_cells
 from threefold.scenarios import Outputs, Scenario, TaskIdIn
 from threefold.scenarios import find as find_scenario
 from threefold.streams import Stream
 from threefold.streams import find as find_stream
+from threefold.values import V, Value, build
 from threefold.version import NUMERICS
 
 
 class Settings(BaseModel):
     """How to train. What is not given is the paper's value for the stream."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
     iters: int | None = Field(None, ge=1, description="a whole number of iterations, at least 1")
+    epochs: int | None = Field(None, ge=1, description="a whole number of passes through a task's data, at least 1")
     lr: float | None = Field(None, gt=0, description="a finite number above 0")
     batch: int | None = Field(None, ge=1, description="a whole number of samples, at least 1")
     hidden: int | None = Field(None, ge=1, description="a whole number of units, at least 1")
+    network: Annotated[AnyNetwork, PlainValidator(find_network)] = MLPNetwork()
+    optimizer: Annotated[Optimizer, PlainValidator(find_optimizer)] = Adam()
+    schedule: Annotated[Schedule, PlainValidator(find_schedule)] = CONSTANT
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "fp32", "tf32"] = "auto"
     _cuda: bool | None = PrivateAttr(None)
@@ -44,7 +59,7 @@ class Settings(BaseModel):
     def checked(cls, **given: Any) -> "Settings":
         """Settings, or one sentence about the first that is wrong."""
         try:
-            return cls(**given)
+            return cls(**{name: value for name, value in given.items() if value is not None})._consistent()
         except ValidationError as error:
             first = error.errors()[0]
             name, value = str(first["loc"][0]), first["input"]
@@ -54,6 +69,17 @@ class Settings(BaseModel):
             if field.description is None:  # one of a few names
                 raise unknown(name, str(value), get_args(field.annotation)) from error
             raise ThreefoldError(f"{name} must be {field.description}, got '{value}'.") from error
+
+    def _consistent(self) -> "Settings":
+        """What may be given in two ways must be given in one."""
+        if self.iters and self.epochs:
+            raise ThreefoldError(f"iters is {self.iters}, but epochs is {self.epochs}; give one of them.")
+        if self.lr and self.optimizer.lr:
+            raise ThreefoldError(f"lr is {self.lr}, but optimizer is '{self.optimizer.written()}'; give one of them.")
+        if self.hidden and (not isinstance(self.network, MLPNetwork) or self.network.width):
+            name = self.network.written()
+            raise ThreefoldError(f"hidden is {self.hidden}, but network is '{name}'; hidden is short for mlp:width=.")
+        return self
 
     def elsewhere(self, cuda: bool | None) -> "Settings":
         """The same for training on other machines, which have CUDA devices or not; None: for training here."""
@@ -91,7 +117,7 @@ class Cell:
     scenario: Scenario
     method: Method
     training: Training
-    lr: float
+    optimizer: Optimizer
     task_id_in: str | None = None
     stored_spec: Mapping[str, Any] | None = None  # of a cell to report on: what was run, whatever is loaded now
 
@@ -101,16 +127,25 @@ class Cell:
     ) -> "Cell":
         """The cell with everything that was not given set to the paper's value, as far as the method can be used."""
         defaults = stream.defaults
+        network, optimizer = settings.network, settings.optimizer
+        if isinstance(network, MLPNetwork) and not network.width:
+            network = network.model_copy(update={"width": settings.hidden or defaults.hidden})
+        if not optimizer.lr:
+            optimizer = optimizer.model_copy(update={"lr": settings.lr or defaults.lr})
         training = Training(
-            iters=settings.iters or defaults.iters,
+            iters=None if settings.epochs else settings.iters or defaults.iters,
+            epochs=settings.epochs,
             batch=settings.batch or defaults.batch,
-            network=MLPNetwork(width=settings.hidden or defaults.hidden),
+            network=network,
+            schedule=settings.schedule,
             precision=settings.resolved_precision(),
             device=settings.resolved_device(),
         )
         where = _task_used_in(scenario, method, task_id_in)
-        cell = cls(stream, scenario.using_task_in(where), method, training, settings.lr or defaults.lr, where)
+        cell = cls(stream, scenario.using_task_in(where), method, training, optimizer, where)
         check_numbers(method, training, stream.tasks)
+        if refused := network.refuse(cell.setting.shape):
+            raise ThreefoldError(refused)
         check_sizes(cell.setting, device=training.device, elsewhere=settings.is_elsewhere)
         if cell.refusal():
             return cell
@@ -126,11 +161,15 @@ class Cell:
         """Is it trained as in the paper, so that its accuracy may be judged by the published one?"""
         if self.stream.data.is_normalized:
             return False
-        defaults, training = self.stream.defaults, self.training
-        ours = (training.iters, training.batch, self.hidden, self.lr, self.stream.tasks)
         if not all(paper.trained_so(part, self.stream.name, self.scenario.name) for part in self.method.parts):
             return False
-        return ours == (defaults.iters, defaults.batch, defaults.hidden, defaults.lr, self.stream.default_tasks)
+        defaults, training = self.stream.defaults, self.training
+        ours = (training.iters, training.batch, training.schedule, self.stream.tasks)
+        return (
+            ours == (defaults.iters, defaults.batch, CONSTANT, self.stream.default_tasks)
+            and same_value(training.network, MLPNetwork(width=defaults.hidden))
+            and same_value(self.optimizer, Adam(lr=defaults.lr))
+        )
 
     @property
     def on_the_papers_data(self) -> bool:
@@ -140,19 +179,24 @@ class Cell:
         """What is less than in the paper, in words; data that are not the paper's have no length but their own."""
         if not self.on_the_papers_data:
             return []
-        paper, training = self.stream.defaults, self.training
+        paper = self.stream.defaults
         counts = (
-            ("iterations per task", training.iters, paper.iters),
+            ("iterations per task", self.training.iters, paper.iters),
             ("tasks", self.stream.tasks, self.stream.default_tasks),
             ("units per layer", self.hidden, paper.hidden),
         )
-        return [f"{ours} of {theirs} {what}" for what, ours, theirs in counts if ours < theirs]
+        return [f"{ours} of {theirs} {what}" for what, ours, theirs in counts if ours and ours < theirs]
 
     @property
-    def hidden(self) -> int:
-        """How many features the network has: the units of its last hidden layer."""
+    def hidden(self) -> int | None:
+        """How many units each hidden layer has; None where the network is no MLP."""
         network = self.training.network
-        return network.width if isinstance(network, MLPNetwork) and network.width else self.setting.hidden
+        return network.width if isinstance(network, MLPNetwork) else None
+
+    @property
+    def lr(self) -> float:
+        assert self.optimizer.lr is not None
+        return self.optimizer.lr
 
     @property
     def setting(self) -> Setting:
@@ -191,7 +235,11 @@ class Cell:
         return self.method.refuse(self.setting)
 
     def published(self) -> Published | None:
-        """What the paper reports for this cell."""
+        """What the paper reports for this cell, if only its length is another: never beside other networks or steps."""
+        training = self.training
+        plain = same_value(training.network, MLPNetwork(width=self.hidden)) and training.schedule == CONSTANT
+        if not (plain and training.iters and same_value(self.optimizer, Adam(lr=self.lr))):
+            return None
         name = self.method.name
         if self.task_id_in == "hidden":  # Table B.1 names a method combined with XdG by the method alone
             name = Method(*(part for part in self.method.parts if not part.uses_task)).name
@@ -212,17 +260,20 @@ class Cell:
             stream["normalized"] = True
         if self.stream.tasks < self.stream.cut:
             stream["first"] = self.stream.tasks
+        length = {"epochs": training.epochs} if training.epochs else {"iters": training.iters}
+        schedule = {} if training.schedule == CONSTANT else {"schedule": described_value(training.schedule)}
+        code = self._code
         method = {"name": self.method.name, "hyperparameters": self.method.hyperparameters()}
-        stream_code, method_code, _ = self._code
         return {
-            "stream": stream | ({"code": stream_code} if stream_code else {}),
+            "stream": stream | ({"code": code.stream} if code.stream else {}),
             "scenario": {"name": self.scenario.name, "task_id_in": self.task_id_in},
-            "method": method | ({"code": method_code} if method_code else {}),
+            "method": method | ({"code": code.parts} if code.parts else {}),
+            "network": described_value(training.network) | ({"code": code.network} if code.network else {}),
+            "optimizer": described_value(self.optimizer),
             "training": {
-                "iters": training.iters,
-                "lr": self.lr,
+                **length,
                 "batch": training.batch,
-                "hidden": self.hidden,
+                **schedule,
                 "precision": training.precision,
                 "device": training.device,
             },
@@ -230,30 +281,30 @@ class Cell:
         }
 
     @cached_property
-    def _code(self) -> tuple[str | None, dict[str, str], str | None]:
-        """Sums of what a user wrote: of the stream and of each part; and what has none. Taken once: code may be
-        edited meanwhile."""
-        state = {name: value for name, value in vars(self.stream).items() if name != "data"}
-        kind: type = type(self.stream)
+    def _code(self) -> "_Code":
+        """Taken once: code may be edited meanwhile."""
+        network, state = self.training.network, {n: v for n, v in vars(self.stream).items() if n != "data"}
+        name = type(self.stream).__name__
         try:
-            stream = code_of(kind, state)
+            stream = code_of(type(self.stream), state)
             parts = {}
             for part in self.method.parts:
-                kind = type(part)
-                if code := code_of(kind, part.__pydantic_private__):
+                name = type(part).__name__
+                if code := code_of(type(part), part.__pydantic_private__):
                     parts[part.name] = code
+            name = network.name
+            return _Code(stream, parts, code_of(network.function) if isinstance(network, OwnNetwork) else None)
         except NotCovered as error:  # a key that nothing else has
-            return uuid4().hex, {}, f"{kind.__name__} depends on {error}"
-        return stream, parts, None
+            return _Code(uuid4().hex, {}, None, f"{name} depends on {error}")
 
     def __getstate__(self) -> dict[str, Any]:
         """On another machine the code is summed up anew: it may have another version of it."""
-        return {name: value for name, value in vars(self).items() if name != "_code" or value[2]}
+        return {name: value for name, value in vars(self).items() if name != "_code" or value.not_covered}
 
     @property
     def not_covered(self) -> str | None:
         """What of a user's code no key can cover, so that its runs are neither stored nor looked up."""
-        return self._code[2]
+        return self._code.not_covered
 
     def described(self) -> dict[str, Any]:
         """The cell as plain data from which it can be made again without its data."""
@@ -273,16 +324,56 @@ class Cell:
             scenario.using_task_in(where),
             _method_again(described["method"], spec["method"]["hyperparameters"]),
             Training(
-                network=MLPNetwork(width=training["hidden"]),
-                **{name: value for name, value in training.items() if name not in ("lr", "hidden")},
+                iters=training.get("iters"),
+                epochs=training.get("epochs"),
+                batch=training["batch"],
+                network=_network_again(spec["network"]),
+                schedule=value_again(SCHEDULES, training.get("schedule", {"name": CONSTANT.name})),
+                precision=training["precision"],
+                device=training["device"],
             ),
-            training["lr"],
+            value_again(OPTIMIZERS, spec["optimizer"]),
             where,
             spec,
         )
 
     def run_spec(self, seed: int) -> dict[str, Any]:
         return self.spec() | {"seed": seed}
+
+
+class _Code(NamedTuple):
+    """Sums of what a user wrote: of the stream, of each part and of the network; and what of it has none."""
+
+    stream: str | None
+    parts: Mapping[str, str]
+    network: str | None
+    not_covered: str | None = None
+
+
+def described_value(value: Value | OwnNetwork) -> dict[str, Any]:
+    """A network, an optimiser or a schedule as plain data."""
+    return {"name": value.name, "hyperparameters": value.model_dump(mode="json")}
+
+
+def same_value(one: Value | OwnNetwork, other: Value | OwnNetwork) -> bool:
+    """Whether they were given or are defaults, are these the same values?"""
+    return described_value(one) == described_value(other)
+
+
+def value_again(kinds: Mapping[str, type[V]], told: Mapping[str, Any]) -> V:
+    """What `described_value` described."""
+    return build(kinds, "value", told["name"], told.get("hyperparameters", {}))
+
+
+def _network_again(told: Mapping[str, Any]) -> AnyNetwork:
+    """A network to report on; one of a user's is its name."""
+    if told["name"] in NETWORKS and "code" not in told:
+        return value_again(NETWORKS, told)
+    return OwnNetwork(_not_loaded, told["name"])
+
+
+def _not_loaded(setting: Setting) -> NoReturn:
+    raise ThreefoldError("a network that is read from a store has no code; give it again.")
 
 
 def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -> TaskIdIn | None:

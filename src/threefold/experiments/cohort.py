@@ -74,7 +74,8 @@ class Cohort:
     @property
     def weight(self) -> int:
         """What it costs, in numbers that steps move; good enough to put cheap cohorts first."""
-        return sum(run.cell.numbers for run in self.runs) * self.cell.training.iters * self.cell.stream.tasks
+        cell, runs = self.cell, self.runs
+        return sum(run.cell.numbers for run in runs) * cell.training.steps(cell.stream.samples) * cell.stream.tasks
 
     def without(self, done: Container[str]) -> "Cohort":
         """Its runs that are not done."""
@@ -96,7 +97,10 @@ def replicas_of(runs: Sequence[Run]) -> Replicas:
     """The runs of a stack, as the engine takes them."""
     cells = [run.cell for run in runs]
     return Replicas(
-        cells[0].scenario, [cell.method for cell in cells], [run.seed for run in runs], [cell.lr for cell in cells]
+        cells[0].scenario,
+        [cell.method for cell in cells],
+        [run.seed for run in runs],
+        [cell.optimizer for cell in cells],
     )
 
 
@@ -198,7 +202,8 @@ def _can_fit(cohort: Cohort, memory: Callable[[str], int] | None) -> bool:
 def _shape(cell: Cell) -> str:
     """What must agree for runs to be one stack: everything but seeds, learning rates and numeric hyperparameters."""
     spec = cell.spec()
-    spec["training"].pop("lr")
+    for name in ("lr", *cell.optimizer.per_replica()):
+        spec["optimizer"]["hyperparameters"].pop(name)
     for part in cell.method.parts:
         for name in part.per_replica():
             spec["method"]["hyperparameters"][part.name].pop(name)

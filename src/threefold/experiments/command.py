@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from threefold.data import names as datasets
-from threefold.experiments.cell import Cell, written
+from threefold.engine import Adam
+from threefold.engine.schedule import CONSTANT
+from threefold.experiments.cell import Cell, same_value, written
 from threefold.experiments.seeds import written_seeds
 from threefold.methods import METHODS
+from threefold.networks import MLPNetwork
 from threefold.scenarios import SCENARIOS
 
 
@@ -25,17 +28,26 @@ def run_command(
     cell = cells[0]
     stream, training, paper = cell.stream, cell.training, cell.stream.defaults
     names = list(dict.fromkeys(each.scenario.name for each in cells))
-    least = paper if in_full else training
     words = ["threefold", "run", stream.title]
     for name in names if len(names) < len(SCENARIOS) else ["all"]:
         words += ["--scenario", name]
     for method in dict.fromkeys(written(each.method) for each in cells):
         words += ["--method", method]
+    length = ("--epochs", training.epochs, 0)
+    if training.iters:
+        length = ("--iters", max(training.iters, paper.iters if in_full else 0), paper.iters)
+    network = ("--network", training.network.written(), "")
+    if cell.hidden and same_value(training.network, MLPNetwork(width=cell.hidden)):
+        network = ("--hidden", max(cell.hidden, paper.hidden if in_full else 0), paper.hidden)  # type: ignore[assignment]
+    optimizer = ("--optimizer", cell.optimizer.written(), "")
+    if same_value(cell.optimizer, Adam(lr=cell.lr)):
+        optimizer = ("--lr", cell.lr, paper.lr)  # type: ignore[assignment]
     for option, value, usual in (
         ("--tasks", max(stream.tasks, stream.default_tasks if in_full else 0), stream.default_tasks),
-        ("--iters", max(training.iters, least.iters), paper.iters),
-        ("--hidden", max(cell.hidden, paper.hidden if in_full else 0), paper.hidden),
-        ("--lr", cell.lr, paper.lr),
+        length,
+        network,
+        optimizer,
+        ("--schedule", training.schedule.written(), CONSTANT.name),
         ("--batch", training.batch, paper.batch),
         ("--device", device, None),
         ("--precision", training.precision, "tf32" if training.device == "cuda" else "fp32"),
@@ -63,4 +75,6 @@ def reproducing(cells: Sequence[Cell], seeds: Sequence[int]) -> str | None:
 def _known(cell: Cell) -> bool:
     stream, spec = cell.stream, cell.spec()
     ours = all(part.name in METHODS for part in cell.method.parts) and "code" not in spec["method"] | spec["stream"]
+    if "code" in spec["network"]:  # the command line can name one that is in a file
+        ours = ours and ":" in cell.training.network.name
     return stream.data.name in datasets() and ours and stream.tasks == stream.cut

@@ -81,7 +81,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 def too_large(cohort: Cohort) -> str:
     training = cohort.cell.training
-    return f"{cohort.cell.name} does not fit into memory (hidden {cohort.cell.hidden}, batch {training.batch})"
+    return f"{cohort.cell.name} does not fit into memory (network {training.network.written()}, batch {training.batch})"
 
 
 def name_hook(error: BaseException) -> None:

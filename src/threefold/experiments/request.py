@@ -168,7 +168,7 @@ def run_request(
     asked = [Asked(cell, chosen) for cell, reason in answers if not reason]
     if not asked:
         raise ThreefoldError(refused[0][1])
-    title = f"{made.title}, {asked[0].cell.training.iters} iterations"
+    title = f"{made.title}, {asked[0].cell.training.length}"
     if command is None:  # asked for in Python
         command = reproducing([each.cell for each in asked], chosen) or ""
     return Request(f"run {title}", title, asked, refused, command=command, from_file=False)
@@ -253,22 +253,20 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
             given = spec.seeds or part.seeds or experiment.seeds
             seeds = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
             for method in _thinned(spec, quick.points if quick else None).variants():
-                cell = Cell.of(stream, scenarios.find(scenario), method, settings, spec.task_id_in)
-                asked = [Asked(cell, seeds, full=_full(experiment, cell, given))]
-                if first:
-                    asked.append(Asked(replace(cell, stream=first), seeds, validation=True))
-                yield _Planned(asked, cell.refusal(), spec.note, wanted(spec, scenario))
+                for how in settings:
+                    cell = Cell.of(stream, scenarios.find(scenario), method, how, spec.task_id_in)
+                    asked = [Asked(cell, seeds, full=_full(experiment, cell, given))]
+                    if first:
+                        asked.append(Asked(replace(cell, stream=first), seeds, validation=True))
+                    yield _Planned(asked, cell.refusal(), spec.note, wanted(spec, scenario))
 
 
 def _full(experiment: Experiment, cell: Cell, seeds: str) -> dict[str, int]:
     """How long the experiment's file has a cell, whatever the options make of it."""
     usual, training = cell.stream.defaults, experiment.training
-    return {
-        "iters": training.iters or usual.iters,
-        "tasks": cell.stream.cut,
-        "hidden": training.hidden or usual.hidden,
-        "seeds": len(parse_seeds(seeds)),
-    }
+    length = {"epochs": training.epochs} if training.epochs else {"iters": training.iters or usual.iters}
+    width = {"hidden": training.hidden or usual.hidden} if cell.hidden else {}
+    return {**length, "tasks": cell.stream.cut, **width, "seeds": len(parse_seeds(seeds))}
 
 
 def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
@@ -277,7 +275,8 @@ def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
     cells = runs = 0
     for part in experiment.parts:
         for spec, scenario in _pairs(part):
-            points = _thinned(spec, quick.points if quick else None).points * (2 if experiment.validation else 1)
+            points = _thinned(spec, quick.points if quick else None).points * len(experiment.training.ways())
+            points *= 2 if experiment.validation else 1
             given = spec.seeds or part.seeds or experiment.seeds
             seeds = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
             cells += points
@@ -291,17 +290,22 @@ def _seeds(given: str, quick: QuickSpec | None) -> tuple[int, ...]:
     return min(parse_seeds(quick.seeds), seeds, key=len) if quick else seeds
 
 
-def _settings(experiment: Experiment, options: Options, usual: Defaults) -> Settings:
-    """How to train on a stream. A rehearsal is never longer than the experiment itself."""
-    given = experiment.training.model_dump()
-    if options.quick:
-        for name in ("iters", "hidden"):
-            if quick := getattr(experiment.quick, name):
-                given[name] = min(quick, given[name] or getattr(usual, name))
-    if options.iters is not None:
-        given["iters"] = options.iters
-    settings = Settings.checked(**given, device=options.device, precision=options.precision)
-    return settings.elsewhere(options.cuda)
+def _settings(experiment: Experiment, options: Options, usual: Defaults) -> list[Settings]:
+    """In which ways to train on a stream. A rehearsal is never longer than the experiment itself."""
+    found = []
+    for given in experiment.training.ways():
+        if options.quick:
+            if given["epochs"]:
+                given["epochs"] = 1
+            else:
+                given["iters"] = min(experiment.quick.iters, given["iters"] or usual.iters)
+            if experiment.quick.hidden and given["network"] in (None, "mlp"):
+                given["hidden"] = min(experiment.quick.hidden, given["hidden"] or usual.hidden)
+        if options.iters is not None:
+            given |= {"iters": options.iters, "epochs": None}
+        settings = Settings.checked(**given, device=options.device, precision=options.precision)
+        found.append(settings.elsewhere(options.cuda))
+    return found
 
 
 def _pairs(part: PartSpec) -> Iterator[tuple[MethodSpec, str]]:

@@ -1,13 +1,18 @@
 """Training from Python."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+from torch import nn
+
+from threefold.engine import Optimizer, Schedule
 from threefold.experiments.request import run_request
 from threefold.experiments.result import Result
 from threefold.experiments.scheduler import Watcher, train_requests
 from threefold.methods import Method, Part
+from threefold.networks import AnyNetwork
 from threefold.streams import Stream
 
 
@@ -26,7 +31,11 @@ def run(
     seeds: str | int | Iterable[int] = 20,
     tasks: int | None = None,
     task_id_in: str | None = None,
+    network: AnyNetwork | Callable[[Any], nn.Module] | str = "mlp",
+    optimizer: Optimizer | str = "adam",
+    schedule: Schedule | str = "constant",
     iters: int | None = None,
+    epochs: int | None = None,
     lr: float | None = None,
     batch: int | None = None,
     hidden: int | None = None,
@@ -37,10 +46,14 @@ def run(
     """Train one method in one scenario, one network for each seed, all as one stack.
 
     `stream` is a name such as "split-mnist" or a stream over data of your own; `seeds` a number of them (20 means 1
-    to 20), a text such as "3-7", or a list. What is not given (`tasks`, `iters`, `lr`, `batch`, `hidden`) is the
-    paper's. Runs that are in `store` are not trained again; `store=None` keeps nothing.
+    to 20), a text such as "3-7", or a list. `network` is a name such as "cnn:norm=group", or a class or function of
+    your own that takes the setting and gives a module; `optimizer` a name such as "sgd:lr=0.1,momentum=0.9". What is
+    not given (`tasks`, `iters` or `epochs`, `lr`, `batch`, `hidden`) is the paper's. Runs that are in `store` are not
+    trained again; `store=None` keeps nothing.
     """
-    settings = {"iters": iters, "lr": lr, "batch": batch, "hidden": hidden, "device": device, "precision": precision}
+    settings: dict[str, Any] = {"iters": iters, "epochs": epochs, "lr": lr, "batch": batch, "hidden": hidden}
+    settings |= {"network": network, "optimizer": optimizer, "schedule": schedule}
+    settings |= {"device": device, "precision": precision}
     request = run_request(
         stream, [str(scenario)], [method], seeds, tasks=tasks, task_id_in=task_id_in, settings=settings
     )

@@ -9,7 +9,13 @@ from threefold.experiments.result import Result
 from threefold.results import Record, Store, run_key
 
 Kind = Literal["table", "budgets", "grids"]
-LENGTHS = {"iters": "iterations per task", "tasks": "tasks", "hidden": "units per layer", "seeds": "seeds"}
+LENGTHS = {
+    "iters": "iterations per task",
+    "epochs": "epochs per task",
+    "tasks": "tasks",
+    "hidden": "units per layer",
+    "seeds": "seeds",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +88,10 @@ def _shortened(described: Mapping[str, Any]) -> list[str]:
     if not isinstance(full, Mapping):
         return []
     tasks = spec["stream"].get("first") or spec["stream"]["tasks"]
-    ours = {**spec["training"], "tasks": tasks, "seeds": len(described["seeds"])}
+    width = spec["network"]["hyperparameters"].get("width")
+    ours = {**spec["training"], "tasks": tasks, "hidden": width, "seeds": len(described["seeds"])}
     return [
         f"{ours[name]} of {full[name]} {words}"
         for name, words in LENGTHS.items()
-        if isinstance(full.get(name), int) and ours[name] < full[name]
+        if isinstance(full.get(name), int) and isinstance(ours.get(name), int) and ours[name] < full[name]
     ]

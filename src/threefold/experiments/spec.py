@@ -11,12 +11,15 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from threefold import scenarios, streams
+from threefold.engine import find_optimizer, find_schedule
 from threefold.errors import ThreefoldError, unknown
+from threefold.experiments.cell import Settings
 from threefold.experiments.section import Kind
 from threefold.experiments.seeds import parse_seeds, written_seeds
 from threefold.experiments.spec_errors import sentence
 from threefold.methods import Method, build
 from threefold.methods.registry import METHODS
+from threefold.networks import find_network
 from threefold.reading import TOML_FILE, parse_toml, read_file
 from threefold.scenarios import TaskIdIn
 
@@ -28,15 +31,21 @@ def _of_ours(check: Any) -> AfterValidator:
     """Our own checks, as pydantic wants them: it gathers the errors of the whole file."""
 
     def checked(value: Any) -> Any:
-        try:
-            check(value)
-        except ThreefoldError as error:
-            raise ValueError(str(error)) from None
+        _told(check, value)
         return value
 
     return AfterValidator(checked)
 
 
+def _told(check: Any, value: Any) -> None:
+    try:
+        check(value)
+    except ThreefoldError as error:
+        raise ValueError(str(error)) from None
+
+
+NetworkName = Annotated[str, _of_ours(find_network)]
+OptimizerName = Annotated[str, _of_ours(find_optimizer)]
 StreamName = Annotated[str, _of_ours(streams.find)]
 ScenarioName = Annotated[str, _of_ours(scenarios.find)]
 
@@ -121,9 +130,26 @@ class TrainingSpec(_Spec):
     """How to train; what is not given is the paper's for the stream."""
 
     iters: int | None = Field(None, ge=1)
+    epochs: int | None = Field(None, ge=1)
     lr: float | None = Field(None, gt=0)
     batch: int | None = Field(None, ge=1)
     hidden: int | None = Field(None, ge=1)
+    network: NetworkName | list[NetworkName] | None = Field(None, description="one, or several to compare")
+    optimizer: OptimizerName | list[OptimizerName] | None = Field(None, description="one, or several to compare")
+    schedule: Annotated[str, _of_ours(find_schedule)] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "TrainingSpec":
+        for given in self.ways():
+            _told(lambda given: Settings.checked(**given), given)
+        return self
+
+    def ways(self) -> list[dict[str, Any]]:
+        """The settings of each combination of a network and an optimiser."""
+        given = self.model_dump()
+        networks, optimizers = ([v] if v is None or isinstance(v, str) else v for v in (self.network, self.optimizer))
+        pairs = product(networks, optimizers)
+        return [given | {"network": network, "optimizer": optimizer} for network, optimizer in pairs]
 
 
 class ValidationSpec(_Spec):

@@ -10,12 +10,15 @@ import numpy as np
 
 from threefold.report.tables_csv import plain
 from threefold.results import Record
+from threefold.values import as_text
+
+PARTS = ("stream", "scenario", "method", "network", "optimizer")
 
 
 def described(run: Record) -> dict[str, Any]:
     """What a run is, in columns: what one selects and groups by; and all of it as JSON."""
     spec = run.spec
-    part = {name: _named(spec.get(name)) for name in ("stream", "scenario", "method", "training")}
+    part = {name: _named(spec.get(name)) for name in (*PARTS, "training")}
     return {
         "key": run.key,
         "stream": part["stream"].get("name"),
@@ -25,12 +28,22 @@ def described(run: Record) -> dict[str, Any]:
         "method": part["method"].get("name"),
         "hyperparameters": json.dumps(part["method"].get("hyperparameters", {}), ensure_ascii=False),
         "seed": spec.get("seed"),
-        **part["training"],
+        "network": _written(part["network"]),
+        "optimizer": _written(part["optimizer"]),
+        **{name: _written(value) if isinstance(value, Mapping) else value for name, value in part["training"].items()},
         "status": run.status,
         "diverged_at": run.diverged_at,
         "created": run.created,
         "spec": json.dumps(spec, ensure_ascii=False),
     }
+
+
+def _written(part: Mapping[str, Any]) -> str | None:
+    """A network, an optimiser or a schedule in one column: sgd:lr=0.1,momentum=0.9."""
+    if "name" not in part:
+        return None
+    pairs = ",".join(f"{name}={as_text(value)}" for name, value in part.get("hyperparameters", {}).items())
+    return f"{part['name']}:{pairs}" if pairs else str(part["name"])
 
 
 def _named(part: Any) -> dict[str, Any]:

@@ -276,8 +276,8 @@ def _runs(found: TableCell) -> str:
     chosen = cell.method.hyperparameters()
     told = [
         f"Accuracy of each seed: {each}.",
-        f"{training.iters} iterations per task, batch {training.batch}, learning rate {cell.lr:g},"
-        f" {cell.hidden} units a layer, {training.precision}.",
+        f"{training.length} per task, batch {training.batch}, network {training.network.written()},"
+        f" optimiser {cell.optimizer.written()}, {training.precision}.",
         f"{duration(machine_seconds(result.records))} of machine time, {moment(created[0])} to {moment(created[-1])}.",
     ]
     if any(chosen.values()):

@@ -13,7 +13,7 @@ from threefold.report.tables import ResultTable, TableCell, result_tables
 
 COLUMNS = (
     *("experiment", "stream", "scenario", "task_id_in", "approach", "method", "written", "hyperparameters"),
-    *("selected", "tasks", "iters", "lr", "batch", "hidden", "precision", "device"),
+    *("selected", "tasks", "network", "optimizer", "schedule", "iters", "epochs", "batch", "precision", "device"),
     *("seeds", "diverged_seeds", "mean", "sem", "sd", "min", "max", "per_seed"),
     *("learning_accuracy", "forgetting", "backward_transfer", "forward_transfer"),
     *("published_mean", "published_sem", "published_n"),
@@ -41,6 +41,7 @@ def render(sections: Sequence[Section]) -> str:
 
 
 def _row(table: ResultTable, found: TableCell, unlike: Sequence[str]) -> dict[str, object]:
+    training = found.cell.training
     cell, accuracy, judged, published = found.cell, found.accuracy, found.verdict, found.result.published
     records = found.result.records
     created = sorted(record.created for record in records)
@@ -55,9 +56,10 @@ def _row(table: ResultTable, found: TableCell, unlike: Sequence[str]) -> dict[st
         "hyperparameters": json.dumps(cell.method.hyperparameters()),
         "selected": table.section.selected,
         "tasks": cell.stream.tasks,
-        "lr": cell.lr,
-        "hidden": cell.hidden,
-        **{name: getattr(cell.training, name) for name in ("iters", "batch", "precision", "device")},
+        "network": training.network.written(),
+        "optimizer": cell.optimizer.written(),
+        "schedule": training.schedule.written(),
+        **{name: getattr(training, name) for name in ("iters", "epochs", "batch", "precision", "device")},
         "seeds": accuracy.n,
         "diverged_seeds": " ".join(map(str, found.result.diverged)),
         "mean": accuracy.mean,

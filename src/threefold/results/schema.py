@@ -108,15 +108,58 @@ class _Method(_Schema):
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 
 
+class _Value(_Schema):
+    """A network, an optimiser or a schedule."""
+
+    name: str = Field(min_length=1)
+    hyperparameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class _Network(_Value):
+    @model_validator(mode="after")
+    def _usable(self) -> "_Network":
+        from threefold.networks import NETWORKS
+
+        if "code" not in (self.model_extra or {}):
+            _check_value(NETWORKS, "network", self)
+        return self
+
+
+class _Optimizer(_Value):
+    @model_validator(mode="after")
+    def _usable(self) -> "_Optimizer":
+        from threefold.engine import OPTIMIZERS
+
+        _check_value(OPTIMIZERS, "optimizer", self)
+        if self.hyperparameters.get("lr") is None:
+            raise ValueError("it has no learning rate")
+        return self
+
+
+class _Schedule(_Value):
+    @model_validator(mode="after")
+    def _usable(self) -> "_Schedule":
+        from threefold.engine import SCHEDULES
+
+        _check_value(SCHEDULES, "schedule", self)
+        return self
+
+
 class _Training(_Schema):
     model_config = ConfigDict(extra="forbid")  # a cell is built of these and no others
 
-    iters: Count
-    lr: float = Field(gt=0)
+    iters: Count | None = None
+    epochs: Count | None = None
     batch: Count
-    hidden: Count
+    schedule: _Schedule | None = None
     precision: str
     device: str
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "_Training":
+        if (self.iters is None) == (self.epochs is None):
+            raise ValueError("it must have iters or epochs, and not both")
+        return self
 
 
 class _RunSettings(_Schema):
@@ -125,6 +168,8 @@ class _RunSettings(_Schema):
     stream: _Stream
     scenario: _Scenario
     method: _Method
+    network: _Network
+    optimizer: _Optimizer
     training: _Training
 
 
@@ -241,6 +286,18 @@ def _check_part(name: str, values: Mapping[str, Any]) -> None:
     for field, value in given.items():
         if kept[field] != value:
             raise ValueError(f"hyperparameter {field} of {name} is {value!r}, which must be {kept[field]!r}")
+
+
+def _check_value(kinds: Mapping[str, Any], what: str, given: _Value) -> None:
+    """Must be one of ours, with values that it can have, written as we write them."""
+    from threefold.values import build
+
+    kept = _told(lambda told: build(kinds, what, told.name, told.hyperparameters), given).model_dump(mode="json")
+    for field, value in given.hyperparameters.items():
+        if kept[field] != value:
+            raise ValueError(f"hyperparameter {field} of {given.name} is {value!r}, which must be {kept[field]!r}")
+    if missing := sorted(kept.keys() - given.hyperparameters.keys()):
+        raise ValueError(f"hyperparameter {missing[0]} of {given.name} is missing")
 
 
 def _told(check: Any, value: Any) -> Any:

@@ -42,6 +42,10 @@ class Permuted(Stream):
             for task in range(self.tasks)
         ]
 
+    @property
+    def samples(self) -> int:
+        return len(self._train)
+
     def smallest_task(self, seed: int) -> int:
         """Every task has all samples, so no permutation needs to be drawn to know it."""
         return len(self._train) if type(self).sequence is Permuted.sequence else super().smallest_task(seed)

@@ -79,6 +79,11 @@ class Stream(ABC):
     def sequence(self, seed: int) -> list[Task]:
         """The tasks that this seed learns, in order."""
 
+    @property
+    def samples(self) -> int:
+        """How many training samples a task has, about."""
+        return len(self.data.train_y) // self.cut
+
     def smallest_task(self, seed: int) -> int:
         """How many training samples the smallest of a seed's tasks has."""
         return min(len(task.train) for task in self.sequence(seed))

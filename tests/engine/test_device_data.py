@@ -20,6 +20,7 @@ from threefold.scenarios import Outputs, find
 
 SEEDS, CPU = [3, 1, 8], torch.device("cpu")
 TASKS = torch.tensor([[0, 1, 2, 2, 1, 0, 1], [2, 2, 2, 0, 1, 1, 0], [1, 0, 2, 1, 0, 2, 2]])
+SHAPES = {"split": (1, 4, 4), "permuted": (1, 8, 8)}
 WHERE = pytest.mark.parametrize(("kind", "scenario"), [(k, s) for k in STREAMS for s in SCENARIOS])
 
 
@@ -32,14 +33,15 @@ def check(batch, kind, scenario, part, indices, tasks):
     """Every sample of every replica is its image, seen through its task, with its target unit."""
     data = STREAMS[kind].data
     images, labels = getattr(data, f"{part}_x"), getattr(data, f"{part}_y")
-    assert batch.x.shape[:2] == batch.y.shape == batch.task.shape == indices.shape
+    assert batch.y.shape == batch.task.shape == indices.shape
+    assert batch.x.shape == (*indices.shape, *SHAPES[kind])
     assert torch.equal(batch.indices, indices)
     for replica, seed in enumerate(SEEDS):
         sequence = STREAMS[kind].sequence(seed)
         for place, index in enumerate(indices[replica].tolist()):
             number = int(tasks[replica, place])
             task = sequence[number]
-            assert torch.equal(batch.x[replica, place], picture(images[index], task).float())
+            assert torch.equal(batch.x[replica, place].flatten(), picture(images[index], task).float())
             label = task.classes.index(int(labels[index]))
             assert int(batch.y[replica, place]) == target(scenario, number, label, len(task.classes))
             assert int(batch.task[replica, place]) == number
@@ -121,13 +123,13 @@ def test_a_batch_may_be_as_large_as_the_smallest_task_and_no_larger():
 def test_data_are_copied_once_and_go_with_their_stream():
     """Cohort after cohort trains on the same images; those of a stream that is gone take no room."""
     first, second = (data_of(STREAMS["permuted"], scenario) for scenario in ("task", "class"))
-    assert first.train_x is second.train_x
-    assert first.test_x is second.test_x
+    assert first.train_x.data_ptr() == second.train_x.data_ptr()
+    assert first.test_x.data_ptr() == second.test_x.data_ptr()
     stream = copy(STREAMS["permuted"])
-    images = weakref.ref(data_of(stream, "task").train_x)
-    assert images() is not None
-    assert images() is not first.train_x
-    del stream
+    own = data_of(stream, "task").train_x
+    images = weakref.ref(device_data._on_device(stream, CPU)[0])
+    assert images().data_ptr() == own.data_ptr() != first.train_x.data_ptr()
+    del stream, own
     gc.collect()
     assert images() is None
 

@@ -11,7 +11,7 @@ from tiny_cohorts import EVEN, SCENARIOS, furthest, method_of, of, same_bits, sa
 
 from threefold.methods import METHODS as REGISTRY
 from threefold.methods import Setting, parse, replay
-from threefold.networks import VAE
+from threefold.networks import VAE, MLPNetwork
 from threefold.scenarios import Outputs
 
 METHODS = [  # with other numbers for two more replicas, where it has any; 2000 samples are more than there are
@@ -37,7 +37,7 @@ METHODS = [  # with other numbers for two more replicas, where it has any; 2000 
 
 def supported(method, scenario):
     outputs = Outputs(scenario_of(scenario), 3, 16)
-    return method_of(method).refuse(Setting(outputs, 16, 16, 16)) is None
+    return method_of(method).refuse(Setting(outputs, (1, 4, 4), 16, MLPNetwork(width=16))) is None
 
 
 CASES = [("split", scenario, m) for m in METHODS for scenario in SCENARIOS if supported(m[0], scenario)]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from threefold.engine import optimizer as optimizer_module
-from threefold.engine.optimizer import Adam, Pull, WeightTerms, pulled
+from threefold.engine.optimizer import Adam, Pull, StackedAdam, WeightTerms, pulled
 
 pytest.importorskip("triton")  # there is none for some platforms
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -26,9 +26,18 @@ def interpreted():
         yield
 
 
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(1)
+
+
 def draws(seed, *lead):
     source = torch.Generator().manual_seed(seed)
     return [torch.randn(*lead, 4, *shape, generator=source).to(DEVICE) for shape in SHAPES]
+
+
+def stacked(params, lr):
+    return StackedAdam(params, [Adam(lr=rate) for rate in lr])
 
 
 @pytest.mark.parametrize("lr", RATES.values(), ids=RATES)
@@ -40,12 +49,12 @@ def test_a_restored_optimiser_goes_on_as_if_nothing_had_happened(lr):
             optimizer.step([g[step] for g in grads])
 
     undisturbed = draws(1)
-    steps(Adam(undisturbed, lr), range(12))
+    steps(stacked(undisturbed, lr), range(12))
     halfway = draws(1)
-    first = Adam(halfway, lr)
+    first = stacked(halfway, lr)
     steps(first, range(5))
     state = {name: [t.clone() for t in tensors] for name, tensors in first.state().items()}
-    second = Adam(halfway, lr)
+    second = stacked(halfway, lr)
     second.restore(state)
     steps(second, range(5, 12))
     for got, wanted in zip(halfway, undisturbed, strict=True):
@@ -99,7 +108,7 @@ def test_a_stack_is_its_replicas_each_with_its_own_optimiser(lr, held, at_once):
     params, grads = draws(1), draws(2, 12)
     terms = penalties(3) if held else [WeightTerms()] * len(params)
     expected, paths = apart(params, lr, grads, terms)
-    optimizer = Adam(params, lr)
+    optimizer = stacked(params, lr)
     optimizer.at_once = at_once
     for step in range(12):
         optimizer.step([g[step] for g in grads], terms if held else None)
@@ -126,7 +135,7 @@ def test_gradients_and_penalties_may_lie_in_memory_as_they_like():
     ]
     other = draws(1)
     for chosen, at_once in ((params, True), (other, False)):
-        optimizer = Adam(chosen, RATES["in turns"])
+        optimizer = stacked(chosen, RATES["in turns"])
         optimizer.at_once = at_once
         optimizer.step(turned, wide)
     for got, wanted in zip(params, other, strict=True):
@@ -137,7 +146,7 @@ def test_so_may_paths():
     grads, summed = draws(2), []
     for at_once in (True, False):
         wide = [torch.zeros(*p.shape, 2, device=DEVICE) for p in grads]
-        optimizer = Adam(draws(1), RATES["in turns"])
+        optimizer = stacked(draws(1), RATES["in turns"])
         optimizer.at_once = at_once
         optimizer.step(grads, [WeightTerms(paths=[path[..., 1]]) for path in wide])
         assert all(path[..., 0].abs().max() == 0 < path[..., 1].abs().min() for path in wide)
@@ -153,7 +162,7 @@ def test_two_penalties_on_one_weight_both_pull():
         for a, b in zip(penalties(3, path=False), penalties(4, path=False), strict=True)
     ]
     expected, _ = apart(params, RATES["in turns"], [g.unsqueeze(0) for g in grads], both)
-    optimizer = Adam(params, RATES["in turns"])
+    optimizer = stacked(params, RATES["in turns"])
     optimizer.at_once = True
     optimizer.step(grads, both)
     for got, wanted in zip(params, expected, strict=True):
@@ -166,12 +175,12 @@ def test_without_triton_the_optimiser_goes_on_in_its_slower_form(monkeypatch):
 
     monkeypatch.setattr(optimizer_module, "_kernel", broken)
     params, grads = draws(1), draws(2, 3)
-    optimizer = Adam(params, RATES["one rate"])
+    optimizer = stacked(params, RATES["one rate"])
     optimizer.at_once = True
     with pytest.warns(UserWarning, match="slower one is used .no C compiler found."):
         optimizer.step([g[0] for g in grads])
     other = draws(1)
-    plain = Adam(other, RATES["one rate"])
+    plain = stacked(other, RATES["one rate"])
     plain.at_once = False
     plain.step([g[0] for g in grads])
     assert all(torch.equal(mine, wanted) for mine, wanted in zip(params, other, strict=True))
@@ -181,7 +190,7 @@ def test_the_whole_gradient_is_given_to_those_who_ask():
     params, grads = draws(1), draws(2)
     terms = penalties(3, path=False)
     expected = [pulled(p.double(), g.double(), b.pulls) for p, g, b in zip(params, grads, terms, strict=True)]
-    optimizer = Adam(params, RATES["one rate"])
+    optimizer = stacked(params, RATES["one rate"])
     optimizer.at_once = True
     for got, wanted in zip(optimizer.step(grads, terms, whole=True), expected, strict=True):
         assert (got.double() - wanted).abs().max() < 1e-5
@@ -201,7 +210,7 @@ def test_neighbours_that_are_pulled_or_summed_otherwise_move_by_themselves(held,
             )
             for place, also in enumerate(full)
         ]
-        optimizer = Adam(params, RATES["in turns"])
+        optimizer = stacked(params, RATES["in turns"])
         optimizer.at_once = at_once
         for step in range(3):
             optimizer.step([g[step] for g in grads], terms)

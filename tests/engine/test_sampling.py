@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_cohorts import STREAMS, cohort, copied, replicas, same_bits, same_measured, watched
+from tiny_cohorts import STREAMS, cohort, copied, replicas, same_bits, same_measured, training_of, watched
 from torch.utils._pytree import tree_leaves
 
-from threefold.engine import Training, sampling
+from threefold.engine import sampling
 from threefold.engine.sampling import Batches, Passes, Prefetch, Sampler
 from threefold.engine.sharing import Stacks
 from threefold.errors import ThreefoldError
@@ -153,11 +153,15 @@ SEEDS, CHUNK = [3, 1], 3
 
 
 def stack_of(method, scenario="class", task=0):
-    (stack,) = Stacks(STREAMS["split"], [replicas(scenario, method, SEEDS)], Training(1, 16, 8)).trained
+    (stack,) = Stacks(STREAMS["split"], [replicas(scenario, method, SEEDS)], training_of(iters=1)).trained
     while stack.task < task:
         stack.consolidate()
         stack.begin_task(stack.task + 1)
     return stack
+
+
+def sampler_of(stack, steps):
+    return Sampler(stack, training_of(iters=steps))
 
 
 def steps_of(sampler, steps):
@@ -180,9 +184,9 @@ METHODS = ["none", "offline", "er:budget=30", "a-gem:budget=30", "icarl:budget=3
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_the_first_chunk_of_a_long_task_is_what_a_short_task_draws(method, monkeypatch):
     stack = stack_of(method, task=1)
-    short = list(steps_of(Sampler(stack, CHUNK), CHUNK))
+    short = list(steps_of(sampler_of(stack, CHUNK), CHUNK))
     monkeypatch.setattr(sampling, "STEPS_AT_ONCE", CHUNK)
-    sampler = Sampler(stack, 3 * CHUNK)
+    sampler = sampler_of(stack, 3 * CHUNK)
     before = [leaf.data_ptr() for leaf in tree_leaves((sampler.current, sampler.samples))]
     long = list(steps_of(sampler, 3 * CHUNK))
     assert same_bits(long[:CHUNK], short)
@@ -195,7 +199,7 @@ def test_the_first_chunk_of_a_long_task_is_what_a_short_task_draws(method, monke
 @pytest.mark.parametrize("method", ["none", "offline", "icarl:budget=30"])
 def test_no_sample_comes_twice_in_a_pass_that_goes_on_over_chunks(method):
     stack = stack_of(method, task=1)
-    found = [batch for batch, _ in steps_of(Sampler(stack, 23), 23)]
+    found = [batch for batch, _ in steps_of(sampler_of(stack, 23), 23)]
     for replica in range(len(SEEDS)):
         pool = sampling._pool(stack, replica) or [(1, stack.data.sequences[replica][1].train)]
         whole = sum(len(indices) for _, indices in pool) // 16
@@ -211,7 +215,7 @@ def test_memory_does_not_grow_with_the_length_of_a_task():
     stack = stack_of(Wishes())
 
     def size(steps):
-        sampler = Sampler(stack, steps)
+        sampler = sampler_of(stack, steps)
         for step in range(3 * CHUNK):
             sampler.prepare(step)
         leaves = tree_leaves((sampler.current, sampler.samples, sampler._noise))
@@ -225,16 +229,16 @@ def test_the_tensors_of_one_task_take_in_the_next(monkeypatch):
     """As a captured graph needs it, which knows tensors by their places; chunk after chunk."""
     monkeypatch.setattr(sampling, "NOISE_AT_ONCE", 4)
     stack = stack_of(Wishes())
-    first = Sampler(stack, 13)
+    first = sampler_of(stack, 13)
     list(steps_of(first, 13))
     places = [leaf.data_ptr() for leaf in tree_leaves((first.current, first.samples, first._noise))]
     stack.begin_task(1)
-    wanted = list(steps_of(Sampler(stack, 13), 13))
-    assert first.replaced_by(Sampler(stack, 13))
+    wanted = list(steps_of(sampler_of(stack, 13), 13))
+    assert first.replaced_by(sampler_of(stack, 13))
     assert same_bits(list(steps_of(first, 13)), wanted)
     assert [leaf.data_ptr() for leaf in tree_leaves((first.current, first.samples, first._noise))] == places
-    assert not first.replaced_by(Sampler(stack, 12))
-    assert not first.replaced_by(Sampler(stack_of("none"), 13))
+    assert not first.replaced_by(sampler_of(stack, 12))
+    assert not first.replaced_by(sampler_of(stack_of("none"), 13))
 
 
 @pytest.mark.usefixtures("_chunks")
@@ -266,7 +270,7 @@ def test_draws_are_addressed_by_seed_part_task_and_chunk(monkeypatch):
     monkeypatch.setattr(sampling, "STEPS_AT_ONCE", CHUNK)
     stack = stack_of(Wishes(), task=1)
     ASKED.clear()
-    list(steps_of(Sampler(stack, 8), 8))
+    list(steps_of(sampler_of(stack, 8), 8))
     where = [(1,), (1, 1), (1, 2)]
     wanted = [(1, CHUNK, generator(seed, "wishes replay", *at).initial_seed()) for at in where for seed in SEEDS]
     assert sorted(ASKED) == sorted(wanted)
@@ -276,7 +280,7 @@ def test_draws_are_addressed_by_seed_part_task_and_chunk(monkeypatch):
 def test_noise_is_that_of_its_address(name, shape, draw, monkeypatch):
     monkeypatch.setattr(sampling, "NOISE_AT_ONCE", 4)
     stack = stack_of(Wishes(), task=1)
-    for step, (_, found) in enumerate(steps_of(Sampler(stack, 10), 10)):
+    for step, (_, found) in enumerate(steps_of(sampler_of(stack, 10), 10)):
         for replica, seed in enumerate(SEEDS):
             whole = draw(4, *shape, generator=generator(seed, name, 1, step // 4))
             assert torch.equal(found[name][replica], whole[step % 4])
@@ -285,11 +289,11 @@ def test_noise_is_that_of_its_address(name, shape, draw, monkeypatch):
 
 def test_samples_that_are_asked_for_come_as_a_batch():
     stack = stack_of(Wishes(), task=1)
-    for step, (_, found) in enumerate(steps_of(Sampler(stack, 4), 4)):
+    for step, (_, found) in enumerate(steps_of(sampler_of(stack, 4), 4)):
         for replica, seed in enumerate(SEEDS):
             indices = torch.randint(50, (4, 3), generator=generator(seed, "wishes replay", 1))[step]
             assert torch.equal(found["some"].indices[replica], indices)
-            assert torch.equal(found["some"].x[replica], STREAMS["split"].data.train_x.flatten(1)[indices])
+            assert torch.equal(found["some"].x[replica], STREAMS["split"].data.train_x.unsqueeze(1)[indices])
             assert (found["some"].task == 1).all()
 
 

@@ -17,15 +17,16 @@ from tiny_cohorts import (
     replicas,
     same_bits,
     same_measured,
+    training_of,
 )
 from torch.utils._pytree import tree_leaves
 
-from threefold.engine import Checkpoint, Training, train
+from threefold.engine import Checkpoint, train
 from threefold.engine.step import TrainingStep
 from threefold.methods import DGR, ER, EWC, Part
 
 engine = import_module("threefold.engine.train")
-SEEDS, LR, TRAINING = [3, 1], [1e-2, 5e-3], Training(iters=3, batch=16, hidden=16)
+SEEDS, LR, TRAINING = [3, 1], [1e-2, 5e-3], training_of(iters=3, hidden=16)
 CPU = torch.device("cpu")
 
 
@@ -166,7 +167,7 @@ def test_budgets_that_are_used_in_execution_only_share_a_network(stacks):
     (found,) = together([asked])
     assert [len(stack.seeds) for stack in stacks] == [3, 6]
     for place in range(6):
-        (wanted,) = together([replicas("class", [methods[place]], [asked.seeds[place]], [asked.lr[place]])])
+        (wanted,) = together([replicas("class", [methods[place]], [asked.seeds[place]], [asked.optimizers[place]])])
         assert torch.equal(found.measured.matrix[place], wanted.measured.matrix[0])
     assert len({tuple(row.flatten().tolist()) for row in found.measured.matrix}) > 3  # budgets make a difference
 

@@ -9,11 +9,22 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map, tree_structure
 
 from threefold.data import Dataset
-from threefold.engine import Checkpoint, Measured, Replicas, Training, train
+from threefold.engine import (
+    Adam,
+    Checkpoint,
+    Measured,
+    Optimizer,
+    Replicas,
+    Training,
+    find_optimizer,
+    find_schedule,
+    train,
+)
 from threefold.engine.sampling import Sampler
 from threefold.engine.sharing import Stacks
 from threefold.engine.step import TrainingStep
 from threefold.methods import Method, Part, hyper, parse
+from threefold.networks import MLPNetwork, find_network
 from threefold.scenarios import Scenario, find
 from threefold.streams import Permuted, Split
 
@@ -75,20 +86,34 @@ def method_of(method):
     return parse(method) if isinstance(method, str) else method if isinstance(method, Method) else Method(method)
 
 
+def optimizer_of(given):
+    """An optimiser by its name; a number is Adam's learning rate."""
+    return find_optimizer(given) if isinstance(given, str | Optimizer) else Adam(lr=given)
+
+
 def replicas(scenario, methods, seeds, lr=1e-2):
-    """One stack; `methods` is one for all or a list of one for each, `lr` alike."""
+    """One stack; `methods` is one for all or a list of one for each, `lr` (or optimisers) alike."""
     each = methods if isinstance(methods, list) else [methods] * len(seeds)
-    rates = lr if isinstance(lr, list) else [lr] * len(seeds)
-    return Replicas(scenario_of(scenario), [method_of(m) for m in each], list(seeds), rates)
+    optimizers = lr if isinstance(lr, list) else [lr] * len(seeds)
+    return Replicas(
+        scenario_of(scenario), [method_of(m) for m in each], list(seeds), [optimizer_of(o) for o in optimizers]
+    )
+
+
+def training_of(network=None, *, iters=8, epochs=None, batch=16, hidden=8, schedule="constant"):
+    """How to train; the network is an MLP of so many hidden units unless one is named."""
+    network = find_network(network) if network else MLPNetwork(width=hidden)
+    return Training(None if epochs else iters, batch, network, epochs=epochs, schedule=find_schedule(schedule))
 
 
 def cohort(
-    stream, scenario, seeds, *, method="none", lr=1e-2, iters=8, batch=16, hidden=8, checkpoint=None, **also
+    stream, scenario, seeds, *, method="none", lr=1e-2, checkpoint=None, report=None, runner=None, **how
 ) -> Measured:
-    """Train one stack."""
+    """Train one stack; `how` as in `training_of`."""
     if checkpoint and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
-    asked, training = replicas(scenario, method, seeds, lr), Training(iters=iters, batch=batch, hidden=hidden)
+    also = {name: value for name, value in (("report", report), ("runner", runner)) if value}
+    asked, training = replicas(scenario, method, seeds, lr), training_of(**how)
     (measured,) = train(STREAMS.get(stream, stream), [asked], training, checkpoint, **also)
     return measured
 

@@ -8,8 +8,6 @@ from plain_network import competing, gradient, logits
 from tiny_cohorts import copied, of
 from tiny_stack import CLOSE, TinyStack, near
 
-from threefold.engine.sampling import Sampler
-
 BATCH = 13
 
 
@@ -98,7 +96,7 @@ def test_the_pool_is_the_tasks_data_and_all_that_is_stored(kind):
     """In one pass every sample comes once, as one of its own task, but for the last that make no whole batch."""
     batch = 5
     tiny = TinyStack(kind, "class", ["icarl:budget=30", "icarl:budget=12", "icarl:budget=50"], batch=batch).reach(2)
-    drawn = Sampler(tiny.stack, 60).current
+    drawn = tiny.sampler(60).current
     for replica, sequence in enumerate(tiny.sequences):
         own = of(tiny.memory("icarl"), replica)
         pool = {(2, index) for index in sequence[2].train.tolist()}

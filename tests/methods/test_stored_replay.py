@@ -4,18 +4,16 @@ import pytest
 import torch
 from tiny_stack import SCENARIOS, TinyStack
 
-from threefold.engine.sampling import Sampler
-
 
 @pytest.mark.parametrize("method", ["er:budget={}", "er:budget={},use=both", "a-gem:budget={}"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_only_what_is_stored_comes_back_as_often_from_each_earlier_task(scenario, method):
     batch = 12
     tiny = TinyStack("split", scenario, [method.format(b) for b in (20, 7, 61)], batch=batch)
-    assert not Sampler(tiny.stack, 3).samples  # in the first task there is nothing to replay
+    assert not tiny.sampler(3).samples  # in the first task there is nothing to replay
     for task in (1, 2):
         tiny.reach(task)
-        draws = Sampler(tiny.stack, 40)
+        draws = tiny.sampler(40)
         (samples,) = draws.samples.values()
         for replica in range(3):
             stored = tiny.held(replica)
@@ -32,7 +30,7 @@ def test_only_what_is_stored_comes_back_as_often_from_each_earlier_task(scenario
 
 def test_classes_of_a_task_come_back_alike():
     tiny = TinyStack("split", "class", "er:budget=24", batch=12).reach(2)
-    (samples,) = Sampler(tiny.stack, 200).samples.values()
+    (samples,) = tiny.sampler(200).samples.values()
     for replica in range(3):
         stored = tiny.held(replica, "er")
         counts = [sum(int((samples.indices[replica] == i).sum()) for i in place) for place in stored]
@@ -44,12 +42,12 @@ def test_classes_of_a_task_come_back_alike():
 @pytest.mark.parametrize("method", ["er:budget=20,use=execution", "icarl:budget=20"])
 def test_who_does_not_replay_draws_nothing_more(method):
     tiny = TinyStack("split", "class", method).reach(1)
-    assert not Sampler(tiny.stack, 3).samples
+    assert not tiny.sampler(3).samples
 
 
 def test_draws_differ_between_steps_tasks_and_seeds():
     tiny = TinyStack("split", "class", "er:budget=60").reach(1)
-    (first,), (again,) = (Sampler(tiny.stack, 5).samples.values() for _ in range(2))
+    (first,), (again,) = (tiny.sampler(5).samples.values() for _ in range(2))
     assert torch.equal(first.indices, again.indices)  # addressed, not consumed
     rows = {tuple(row.tolist()) for row in first.indices.flatten(0, 1)}
     assert len(rows) == 15

@@ -1,16 +1,19 @@
 """Stacks of tiny networks whose tasks and steps are taken by hand, in float64."""
 
+from functools import partial
+
 import torch
-from tiny_cohorts import furthest, method_of, of, scenario_of, tiny_data
-from torch.func import vmap
+from tiny_cohorts import furthest, method_of, of, optimizer_of, scenario_of, tiny_data, training_of
 from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 
 from threefold.engine.device_data import DeviceData
 from threefold.engine.optimizer import pulled
 from threefold.engine.sampling import Sampler
+from threefold.engine.schedule import CONSTANT
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step import REPLICA_AXES, StepInput, TrainingStep
 from threefold.methods import Batch, Setting
+from threefold.networks import MLPNetwork, find_network
 from threefold.scenarios import Outputs
 from threefold.streams import Permuted, Split
 
@@ -30,8 +33,8 @@ def outputs_of(stream, scenario):
     return Outputs(scenario_of(scenario), stream.tasks, stream.classes_per_task)
 
 
-def setting_of(scenario, stream="split", hidden=8, batch=12, inputs=16, **also):
-    return Setting(outputs_of(stream, scenario), inputs, hidden, batch, **also)
+def setting_of(scenario, stream="split", hidden=8, batch=12, shape=(1, 4, 4), **also):
+    return Setting(outputs_of(stream, scenario), shape, batch, MLPNetwork(width=hidden), **also)
 
 
 def supported(method, scenario, stream="split"):
@@ -42,13 +45,16 @@ class TinyStack:
     """`method` is one for all replicas, or a list of one for each."""
 
     @torch.no_grad()
-    def __init__(self, stream, scenario, method, seeds=SEEDS, *, hidden=8, batch=12, lr=1e-2):
+    def __init__(self, stream, scenario, method, seeds=SEEDS, *, hidden=8, batch=12, lr=1e-2, network=None):
         self.stream, self.scenario, self.seeds = STREAMS.get(stream, stream), scenario, list(seeds)
         outputs = outputs_of(self.stream, scenario)
         data = DeviceData(self.stream, outputs, self.seeds, batch, CPU)
-        setting = Setting(outputs, data.train_x.shape[1], hidden, batch)
-        methods = method if isinstance(method, list) else [method] * len(self.seeds)
-        self.stack = ReplicaStack([method_of(m) for m in methods], self.seeds, setting, data, [lr] * len(self.seeds))
+        self.network = find_network(network) if network else MLPNetwork(width=hidden)
+        setting = Setting(outputs, data.shape, batch, self.network)
+        methods = [method_of(m) for m in (method if isinstance(method, list) else [method] * len(self.seeds))]
+        optimizer = optimizer_of(lr)
+        stacked = partial(optimizer.stacked, each=[optimizer] * len(self.seeds), schedule=CONSTANT)
+        self.stack = ReplicaStack(methods, self.seeds, setting, data, stacked)
         self.step = TrainingStep(self.stack)
         self.classes = outputs.classes_per_task
         self.sequences = [self.stream.sequence(seed) for seed in self.seeds]
@@ -64,9 +70,12 @@ class TinyStack:
     def memory(self, part):
         return self.stack.memory[part]
 
+    def sampler(self, steps):
+        return Sampler(self.stack, training_of(self.network, iters=steps))
+
     def draws(self, steps):
         """What each of these steps of the current task works on."""
-        sampler = Sampler(self.stack, steps)
+        sampler = self.sampler(steps)
         for step in range(steps):
             sampler.prepare(step)
             self.stack.now.step.fill_(step)
@@ -96,7 +105,10 @@ class TinyStack:
 
     def given(self, batch, drawn):
         stack = self.stack
-        return StepInput(stack.own, stack.memory, stack.numbers, batch, drawn, stack.now, stack.data.tables)
+        return StepInput(
+            *(stack.own, stack.memory, stack.numbers, batch, drawn, stack.now, stack.data.tables),
+            *(stack.buffers, stack.keys),
+        )
 
     @torch.no_grad()
     def at_step(self, function, batch, drawn):
@@ -105,7 +117,7 @@ class TinyStack:
         def one(given):
             return function(self.step._learner(given), given.batch)
 
-        return vmap(one, in_dims=(REPLICA_AXES,))(self.given(batch, drawn))
+        return self.stack.mapping(one, (REPLICA_AXES,), self.given(batch, drawn))
 
     def replay(self, batch, drawn, place=0):
         """What a part replays at a step."""

@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 
 
 def features(params, x, gates=None, gate_on="activation"):
+    x = x.flatten(-3) if x.dim() > 2 else x  # images as rows
     for depth in range(2):
         weighted = x @ params[f"features.layers.{depth}.weighted.weight"].T
         if gates is not None and gate_on == "input":

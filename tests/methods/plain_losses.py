@@ -81,6 +81,7 @@ def dreams(generator, z):
 
 def generative(params, x, noise):
     """Reconstruction and latent term of the VAE (equations 11 to 13), per pixel, averaged over samples."""
+    x = x.flatten(1)
     mean, log_variance = (
         mlp(params, x, "encoder.layers.0", "encoder.layers.1", out) for out in ("mean", "log_variance")
     )

@@ -11,9 +11,9 @@ from plain_network import competing, cross_entropy, gradient, logits
 from tiny_cohorts import furthest, of
 from tiny_stack import SCENARIOS, TinyStack, outputs_of, stored_in
 
-from threefold.methods import AGEM
-from threefold.methods.learner import Batch, Learner, Now
-from threefold.networks import MLP, initial_params
+from threefold.methods import AGEM, Setting
+from threefold.methods.learner import Batch, InTraining, Learner, Now
+from threefold.networks import MLP, MLPNetwork, initial_params
 
 
 def flat(tree):
@@ -44,7 +44,8 @@ class Small:
         stored = self.stored if y is None else self.stored._replace(y=y)
         params = {"classifier": params or self.params}
         learner = Learner(
-            {"classifier": self.net}, outputs, [part], params, {"a-gem": {}}, now, {"a-gem stored": stored}
+            *({"classifier": self.net}, Setting(outputs, (4,), 5, MLPNetwork(width=3)), [part], params, {"a-gem": {}}),
+            *(now, {}, InTraining({"a-gem stored": stored}, lambda indices, task: self.stored, torch.tensor(0))),
         )
         return part.adjust(learner, grads)
 

@@ -151,7 +151,7 @@ def test_a_checkpoint_fits_in_whichever_order_networks_are_named():
 
         def side_loss(self, learner, batch, replay):
             networks, params = learner.networks, learner.all_params
-            sums = [functional_call(networks[n], params[n], (batch.x,)).sum() for n in ("one", "other")]
+            sums = [functional_call(networks[n], params[n], (batch.x.flatten(1),)).sum() for n in ("one", "other")]
             return sums[0] - 2 * sums[1]
 
     tinies = [TinyStack("split", "class", Two(turned=turned), (3, 1)) for turned in (False, True)]
@@ -197,6 +197,11 @@ def test_a_misspelt_hook_is_asked_about():
         ("consolidate", None, "consolidate of mine must return a dictionary of tensors, got nothing"),
         ("networks", None, "networks of mine must return a dictionary of modules by name, got nothing"),
         ("networks", {"a": 3}, "networks of mine must return a dictionary of modules by name, got what is no module"),
+        (
+            "networks",
+            {"classifier": torch.nn.Linear(16, 6)},
+            "networks of mine must not name a 'classifier'; give a network of your own as network=",
+        ),
     ],
 )
 def test_what_other_hooks_return_is_told_too(hook, given, named):

@@ -26,9 +26,9 @@ def test_a_step_sends_each_sample_through_the_classifier_once(case, passes, monk
     tiny.gradients(batch, drawn)  # the first step finds out what the hooks do
     seen, forward = [], MLP.forward
 
-    def counted(self, x, gates=None):
-        seen.append(x.shape[-2])
-        return forward(self, x, gates)
+    def counted(self, x):
+        seen.append(len(x))
+        return forward(self, x)
 
     monkeypatch.setattr(MLP, "forward", counted)
     tiny.gradients(batch, drawn)

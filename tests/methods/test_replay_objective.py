@@ -99,7 +99,7 @@ def test_er(kind, scenario, use):
         tasks, y = stored.task[replica].tolist(), stored.y[replica].tolist()
         for x, unit, task in zip(stored.x[replica], y, tasks, strict=True):
             # what is replayed is a training sample of an earlier task, under its own label
-            index = next(i for i in range(len(data.train_y)) if torch.equal(tiny.inputs(replica, i, task), x))
+            index = next(i for i in range(len(data.train_y)) if torch.equal(tiny.inputs(replica, i, task), x.flatten()))
             assert unit == target(scenario, task, tiny.label(replica, index, task), tiny.classes)
         replay = classified(tiny, replica, params["classifier"], stored.x[replica], y, tasks)
         return current / 3 + replay * 2 / 3
@@ -146,6 +146,7 @@ class Dreamer(DGR):
             return None
         task, memory = self.tasks(learner, 2 * len(batch.y) + 1), learner.memory[self.name]
         x = dream(learner.networks["generator"], memory["generator"], learner.drawn["dgr dreamt"])
+        x = x.view(-1, *learner.setting.shape)
         return Replay(x, self.targets(learner, x, task), task)
 
 
@@ -233,7 +234,7 @@ def test_hard_targets_are_the_most_likely_of_the_units_taught(scenario):
     said = set()
     for replica in range(3):
         dreamt = dreams(of(copies["generator"], replica), drawn["dgr dreamt"][replica])
-        assert near(replay.x[replica], dreamt)
+        assert near(replay.x[replica].flatten(1), dreamt)
         expected = hard_targets(tiny, replica, of(copies["classifier"], replica), dreamt, earlier_tasks(tiny))
         assert replay.y[replica].tolist() == expected
         said |= set(expected)

@@ -7,14 +7,14 @@ from torch import nn
 from torch.func import functional_call
 
 from threefold.errors import ThreefoldError
-from threefold.networks import MLP, Layer, initial_params
+from threefold.networks import MLP, Layer, Structure, initial_params
 
 INPUTS, HIDDEN, UNITS = 9, 7, 5
 CLOSE = 1e-6  # float32 against float64, sums of ten products below 1
 
 
-def drawn(seed=0, **kind):
-    net = MLP(INPUTS, HIDDEN, UNITS, **kind)
+def drawn(seed=0):
+    net = MLP(INPUTS, HIDDEN, UNITS)
     return net, initial_params(net, torch.Generator().manual_seed(seed))
 
 
@@ -54,36 +54,43 @@ def test_the_forward_pass_is_the_one_written_by_hand():
     assert expected.std() > 0.05
 
 
+def gated(net, params, x, gates, on="activation"):
+    with Structure.of(net, "mlp", (INPUTS,), UNITS, "cpu").gated(net, gates, on):
+        return functional_call(net, params, (x,))
+
+
 @pytest.mark.parametrize("gate_on", ["activation", "input"])
 def test_gates_are_those_written_by_hand(gate_on):
-    net, params = drawn(gate_on=gate_on)
+    net, params = drawn()
     x = batch()
     gates = [torch.tensor([1.0, 0, 1, 0, 0, 1, 1]), torch.tensor([0.0, 1, 1, 0, 1, 0, 1])]
     rows = x.double().numpy()
     expected = np.stack([by_hand(params, row, gates, gate_on) for row in rows])
-    got = functional_call(net, params, (x, gates)).double().numpy()
+    got = gated(net, params, x, gates, gate_on).double().numpy()
     assert np.abs(got - expected).max() < CLOSE
     other = "input" if gate_on == "activation" else "activation"
     for wrong in (by_hand(params, rows[0], gates, other), by_hand(params, rows[0])):
         assert np.abs(got[0] - wrong).max() > 1000 * CLOSE
+    ungated = functional_call(net, params, (x,)).double().numpy()  # the gates are gone with their context
+    assert np.abs(ungated - np.stack([by_hand(params, row) for row in rows])).max() < CLOSE
 
 
 def test_a_zero_gate_silences_the_activation_or_leaves_the_bias():
-    for gate_on in ("activation", "input"):
-        net, params = drawn(gate_on=gate_on)
-        shut = [torch.zeros(HIDDEN), torch.zeros(HIDDEN)]
-        features = {n.removeprefix("features."): p for n, p in params.items() if n.startswith("features.")}
-        hidden = functional_call(net.features, features, (batch(), shut))
-        bias = params["features.layers.1.shift.bias"].clamp(min=0)
-        expected = torch.zeros(HIDDEN) if gate_on == "activation" else bias
-        assert torch.equal(hidden, expected.expand(6, HIDDEN))
+    net, params = drawn()
+    structure = Structure.of(net, "mlp", (INPUTS,), UNITS, "cpu")
+    shut = [torch.zeros(HIDDEN), torch.zeros(HIDDEN)]
+    bias = params["features.layers.1.shift.bias"].clamp(min=0)
+    for gate_on, expected in (("activation", torch.zeros(HIDDEN)), ("input", bias)):
+        with structure.tapped(net) as tapped, structure.gated(net, shut, gate_on):
+            functional_call(net, params, (batch(),))
+        assert torch.equal(tapped[0], expected.expand(6, HIDDEN))
 
 
 def test_gates_may_differ_between_samples():
     net, params = drawn()
     x = batch()
     gates = [torch.randint(0, 2, (6, HIDDEN), generator=torch.Generator().manual_seed(d)).float() for d in (3, 4)]
-    got = functional_call(net, params, (x, gates)).double().numpy()
+    got = gated(net, params, x, gates).double().numpy()
     for sample, row in enumerate(x.double().numpy()):
         assert np.abs(got[sample] - by_hand(params, row, [g[sample] for g in gates])).max() < CLOSE
 
@@ -176,9 +183,11 @@ def test_a_parameter_without_a_range_is_refused_by_name():
         initial_params(nn.Sequential(Scaled()), torch.Generator())
 
 
-def test_buffers_are_refused_by_name():
-    with pytest.raises(ThreefoldError, match=r"^Sequential has a buffer, 1\.running_mean, .* LayerNorm"):
-        initial_params(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), torch.Generator())
+def test_the_weights_of_batch_norm_begin_with_one_and_its_bias_with_zero():
+    params = initial_params(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), torch.Generator())
+    assert set(params) == {"0.weight", "0.bias", "1.weight", "1.bias"}  # running statistics are no parameters
+    assert torch.equal(params["1.weight"], torch.ones(3))
+    assert torch.equal(params["1.bias"], torch.zeros(3))
 
 
 def test_tied_parameters_are_refused_by_name():

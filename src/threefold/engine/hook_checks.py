@@ -61,6 +61,10 @@ def networks(part: Part, given: Any) -> dict[str, nn.Module]:
     if not isinstance(given, Mapping) or not all(isinstance(net, nn.Module) for net in given.values()):
         kind = _kind(given) if not isinstance(given, Mapping) else "what is no module"
         raise ThreefoldError(f"networks of {part.name} must return a dictionary of modules by name, got {kind}.")
+    if "classifier" in given:
+        raise ThreefoldError(
+            f"networks of {part.name} must not name a 'classifier'; give a network of your own as network=."
+        )
     return dict(given)
 
 

@@ -240,7 +240,7 @@ class Learner:
 
     def _forward(self, x: Tensor, task: Tensor, params: Params | None = None) -> Tensor:
         gates, on = self._gates(task)
-        if gates is not None and task.dim() > 1 and self.setting.structure.convolutional:
+        if gates is not None and task.dim() > 1 and not isinstance(self.setting.network, MLPNetwork):
             return torch.stack([self._forward(x, each, params) for each in task])
         net = self.networks["classifier"]
         with self.setting.structure.gated(net, gates, on) if gates is not None else nullcontext():

@@ -80,7 +80,7 @@ class Method:
         with torch.device("meta"):
             for part in training:
                 for name in part.networks(setting):
-                    if name != "classifier" and owners.setdefault(name, part.name) != part.name:
+                    if owners.setdefault(name, part.name) != part.name:
                         return f"{owners[name]} and {part.name} both train a {name}; use one of them."
         return None
 

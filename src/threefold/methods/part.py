@@ -63,7 +63,7 @@ class Part(Value):
         return None
 
     def networks(self, setting: Setting) -> dict[str, nn.Module]:
-        """Networks to be trained beside the classifier, by name; one named "classifier" takes its place."""
+        """Networks to be trained beside the classifier, by name."""
         return {}
 
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:

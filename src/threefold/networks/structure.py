@@ -24,6 +24,7 @@ class HiddenLayer:
     path: str  # of its weights
     end: str  # of what follows them before the activation: itself, its bias or a normalisation
     units: int
+    last: bool  # are the units the last axis of its output, as a linear layer's, or the channels?
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Structure:
         with ExitStack() as hooks:
             for layer, gate in zip(self.hidden, gates, strict=True):
                 module = net.get_submodule(layer.end if on == "activation" else layer.path)
-                hooks.callback(module.register_forward_hook(_gate(gate, keeps_bias=on == "input")).remove)
+                hooks.callback(module.register_forward_hook(_gate(layer, gate, keeps_bias=on == "input")).remove)
             yield
 
     @contextmanager
@@ -117,16 +118,24 @@ class Structure:
         return tuple(layer.units for layer in self.hidden)
 
 
-def _gate(gate: Tensor, *, keeps_bias: bool) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+def _gate(layer: HiddenLayer, gate: Tensor, *, keeps_bias: bool) -> Callable[[nn.Module, Any, Tensor], Tensor]:
     def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        factor = gate.view(*gate.shape, *[1] * (output.dim() - 2))  # the same for all pixels of a channel
+        factor = _along_units(layer, gate, output)
         bias: Tensor | None = getattr(module, "bias", None)
         if not keeps_bias or bias is None:
             return output * factor
-        bias = bias.view(-1, *[1] * (output.dim() - 2))
+        bias = _along_units(layer, bias, output)
         return (output - bias) * factor + bias
 
     return hook
+
+
+def _along_units(layer: HiddenLayer, factors: Tensor, output: Tensor) -> Tensor:
+    """A number per unit, or per sample and unit, to multiply an output with: the same at all places of a sample."""
+    places = [1] * (output.dim() - 2)
+    if not layer.last:
+        return factors.view(*factors.shape, *places)
+    return factors.view(len(factors), *places, -1) if factors.dim() == 2 else factors
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +147,8 @@ class _Call:
 
     @property
     def channels(self) -> int:
-        return self.shape[0]
+        """Units, where the module is linear: a sample may have several places there."""
+        return self.shape[-1] if isinstance(self.module, nn.Linear) else self.shape[0]
 
 
 def _hidden(calls: list[_Call], call: _Call) -> HiddenLayer:
@@ -146,9 +156,9 @@ def _hidden(calls: list[_Call], call: _Call) -> HiddenLayer:
     leaves = [each for each in calls if not list(each.module.children())]
     after = leaves[leaves.index(call) + 1 :]
     end = call
-    if after and isinstance(after[0].module, (Shift, *NORMALISATIONS)) and after[0].channels == call.channels:
+    if after and isinstance(after[0].module, (Shift, *NORMALISATIONS)) and after[0].shape == call.shape:
         end = after[0]
-    return HiddenLayer(call.path, end.path, call.channels)
+    return HiddenLayer(call.path, end.path, call.channels, isinstance(call.module, nn.Linear))
 
 
 def _by_products(call: _Call) -> bool:

@@ -47,14 +47,10 @@ class Value(BaseModel):
             message = message[0].lower() + message[1:].rstrip(".")
             raise ThreefoldError(f"hyperparameter {key} of {cls.name} is '{first['input']}': {message}.") from error
 
-    def given(self) -> dict[str, Any]:
-        """The hyperparameters that were given, not left to their defaults."""
-        every = self.model_dump(mode="json").items()
-        return {name: value for name, value in every if name in self.model_fields_set and value is not None}
-
     def written(self) -> str:
-        """As the command line writes it: `cnn:channels=16-32,norm=group`."""
-        pairs = ",".join(f"{name}={as_text(value)}" for name, value in self.given().items())
+        """As the command line writes it, without what is usual: `cnn:channels=16-32,norm=group`."""
+        every, usual = self.model_dump(mode="json"), type(self)().model_dump(mode="json")
+        pairs = ",".join(f"{name}={as_text(value)}" for name, value in every.items() if value != usual[name])
         return f"{self.name}:{pairs}" if pairs else self.name
 
 

@@ -29,7 +29,7 @@ def good_file() -> File:
                 "stream": {"name": "split-theirs", "tasks": 2, "data": "0" * 64},
                 "scenario": {"name": scenario, "task_id_in": task_id_in},
                 "method": {"name": method.partition(":")[0], "hyperparameters": hyperparameters},
-                "training": {"iters": 5, "lr": 0.1, "batch": 4, "hidden": 8, "precision": "fp32", "device": "cpu"},
+                **_trained(method),
             }
             cells.append({"spec": spec, "method": method, "seeds": [1, 2], "validation": False})
             if (scenario, method) != ("class", "none"):
@@ -40,6 +40,26 @@ def good_file() -> File:
     runs = sum(len(cohort["runs"]) for cohort in cohorts)
     experiments = {name: asked | {"kind": kind} for name, kind in KINDS.items()}
     return copy.deepcopy([{"format": "threefold rows 2", "experiments": experiments, "runs": runs}, *cohorts])
+
+
+def _trained(method: str) -> dict[str, Any]:
+    """How each is trained: one like the paper, the others with what else there is."""
+    mlp = {"name": "mlp", "hyperparameters": {"depth": 2, "width": 8, "activation": "relu"}}
+    cnn = {"name": "cnn", "hyperparameters": {"channels": [4, 8], "norm": "batch"}}
+    theirs = {"name": "Theirs", "hyperparameters": {}, "code": "1" * 64}
+    adam = {"lr": 0.1, "reset": False, "betas": [0.9, 0.999], "weight_decay": 0.0}
+    sgd = {"lr": 0.1, "reset": True, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}
+    steps = {"name": "step", "hyperparameters": {"at": [0.5, 0.75], "by": 0.1}}
+    usual = {"batch": 4, "precision": "fp32", "device": "cpu"}
+    if method == "er":
+        optimizer = {"name": "sgd", "hyperparameters": sgd}
+        return {"network": cnn, "optimizer": optimizer, "training": {"epochs": 2, **usual, "schedule": steps}}
+    network = theirs if method == "another" else mlp
+    return {
+        "network": network,
+        "optimizer": {"name": "adam", "hyperparameters": adam},
+        "training": {"iters": 5, **usual},
+    }
 
 
 def _cohort(spec: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ class Room(Local):
     """A process that sees memory for so many networks of a cell."""
 
     def __init__(self, networks: float, wanted: Cell) -> None:
-        self.bytes = int(PLENTY / capacity(wanted, lambda device: PLENTY) * networks)
+        self.bytes = ceil(PLENTY / capacity(wanted, lambda device: PLENTY) * networks)
 
     def memory(self, device: str) -> int:  # type: ignore[override]
         return self.bytes

@@ -159,7 +159,7 @@ def test_a_grid_and_as_many_seeds_are_trained_in_turns(monkeypatch: pytest.Monke
     def fake(stream, asked, training):  # type: ignore[no-untyped-def]
         (each,) = asked
         trained.append(([method.parts[0].strength for method in each.methods], each.seeds))
-        assert (training.iters, training.hidden, len(each.lr)) == (40, 8, len(each.seeds))
+        assert (training.iters, training.network.width, len(each.optimizers)) == (40, 8, len(each.seeds))
         return [Measured(torch.empty(0), torch.empty(0), [], seconds=next(times))]
 
     monkeypatch.setattr(grid, "stand_in", lambda samples: small())

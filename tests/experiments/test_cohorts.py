@@ -67,9 +67,7 @@ def test_cheap_cohorts_come_first() -> None:
         cell(SPLIT, "none"),
         STRENGTHS[0],
     ]
-    order = [
-        (c.cell.method.name, c.cell.training.hidden, c.cell.training.iters) for c in plan(Run(c, 1) for c in cells)
-    ]
+    order = [(c.cell.method.name, c.cell.hidden, c.cell.training.iters) for c in plan(Run(c, 1) for c in cells)]
     assert order[:2] == [("none", 8, 6), ("ewc", 8, 6)]
     assert order.index(("dgr", 8, 6)) > 1
     assert order.index(("none", 100, 6)) > 1

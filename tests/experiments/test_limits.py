@@ -23,7 +23,7 @@ from threefold.experiments.request import Options, experiment_request
 from threefold.experiments.spec import load_experiment
 from threefold.methods import Method, Part, hyper, parse
 from threefold.methods.part import Setting
-from threefold.networks import MLP
+from threefold.networks import MLP, MLPNetwork, find_network
 from threefold.scenarios import SCENARIOS, Outputs
 from threefold.streams import Permuted, Split
 
@@ -41,12 +41,15 @@ def data(lab: Path) -> Dataset:
     return threefold.load("small.npz")
 
 
-@given(st.sampled_from(list(SCENARIOS.values())), sizes, sizes, sizes, st.integers(1, 9), st.integers(2, 5))
+@given(
+    *(st.sampled_from(list(SCENARIOS.values())), st.integers(1, 4)),
+    *(sizes, sizes, sizes, st.integers(1, 9), st.integers(2, 5)),
+)
 def test_what_a_network_needs_is_what_its_tensors_take(
-    scenario: Any, inputs: int, hidden: int, batch: int, tasks: int, classes: int
+    scenario: Any, depth: int, inputs: int, hidden: int, batch: int, tasks: int, classes: int
 ) -> None:
     outputs = Outputs(scenario, tasks, classes)
-    net = MLP(inputs, hidden, outputs.units)
+    net = MLP(inputs, hidden, outputs.units, depth)
     passing = []
     for module in net.modules():
         if isinstance(module, nn.Linear):
@@ -56,7 +59,19 @@ def test_what_a_network_needs_is_what_its_tensors_take(
     trained = [p for p in net.parameters() for _ in ("itself", "gradient", "first moment", "second moment")]
     tables = [outputs.table(tasks), outputs.table(tasks - 1), torch.zeros(tasks, tasks, dtype=torch.float64)]
     expected = sum(tensor.nbytes for tensor in (*trained, x, *passing, *tables))
-    assert Sizes.of(Setting(outputs, inputs, hidden, batch)).bytes == expected
+    assert Sizes.of(Setting(outputs, (inputs,), batch, MLPNetwork(width=hidden, depth=depth))).bytes == expected
+
+
+@pytest.mark.parametrize("batch", [1, 9])
+@pytest.mark.parametrize("network", ["cnn:channels=4", "cnn:channels=4-64,norm=batch", "resnet18:width=2"])
+def test_of_other_networks_never_more_is_counted_than_their_tensors_take(network: str, batch: int) -> None:
+    """What could be trained must not be refused; what they need beyond is counted when they are built."""
+    outputs = Outputs(SCENARIOS["class"], 5, 2)
+    setting = Setting(outputs, (3, 8, 8), batch, find_network(network))
+    weights = 16 * sum(p.numel() for p in setting.classifier().parameters())
+    tables = [outputs.table(5), outputs.table(4), torch.zeros(5, 5, dtype=torch.float64)]
+    passing = 4 * batch * (setting.inputs + setting.structure.activations)
+    assert Sizes.of(setting).bytes <= weights + passing + sum(table.nbytes for table in tables)
 
 
 def refused(data: Dataset, kind: Any = Permuted, tasks: int = 2, method: Any = "none", **settings: Any) -> str:

@@ -109,7 +109,8 @@ def test_what_did_not_fit_is_let_go_before_the_halves(monkeypatch: pytest.Monkey
 
 def test_one_network_that_does_not_fit_is_a_sentence(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out_of_memory_above(monkeypatch, 0)
-    with pytest.raises(ThreefoldError, match=r"ewc.* does not fit into memory \(hidden 8, batch 16\); use smaller"):
+    sentence = r"ewc.* does not fit into memory \(network mlp:width=8, batch 16\); use smaller"
+    with pytest.raises(ThreefoldError, match=sentence):
         train_cells(CELLS, SEEDS, store)
 
 

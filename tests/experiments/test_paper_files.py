@@ -229,7 +229,7 @@ def test_they_are_trained_as_in_the_paper() -> None:
         for cell in cells_of(paper_request(name)):
             split = cell.stream.name == "split"
             wanted = (2000, 128, 400, 0.001) if split else (5000, 128, 1000, 0.0001)
-            assert (cell.training.iters, cell.training.batch, cell.training.hidden, cell.lr) == wanted
+            assert (cell.training.iters, cell.training.batch, cell.hidden, cell.lr) == wanted
             assert cell.stream.tasks == (5 if split else 10)
 
 

@@ -96,7 +96,7 @@ def test_methods_may_be_named_built_or_combined(split: Split) -> None:
 
 def test_settings_not_given_are_the_papers(split: Split) -> None:
     cell = Cell.of(split, SCENARIOS["class"], Method(), Settings.checked(device="cpu"))
-    assert (cell.training.iters, cell.training.batch, cell.training.hidden, cell.lr) == (2000, 128, 400, 0.001)
+    assert (cell.training.iters, cell.training.batch, cell.hidden, cell.lr) == (2000, 128, 400, 0.001)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,27 @@ def test_settings_not_given_are_the_papers(split: Split) -> None:
         ({"hidden": 5 * 10**9}, ["hidden must be at most", "got 5000000000", "400 EB", "are free"]),
         ({"batch": 10**12}, ["batch must be at most", "got 1000000000000", "are free"]),
         ({"hidden": 10**400}, ["hidden must be at most 1000000000000, got one of about 398 digits"]),
+        ({"network": f"mlp:width={10**13}"}, [f"hidden must be at most 1000000000000, got {10**13}"]),
+        ({"network": f"cnn:channels=4-{10**13}"}, [f"channels of cnn must be at most 1000000000000, got {10**13}"]),
+        ({"network": "cnn:channels=0"}, ["channels of cnn", "greater than 0"]),
+        ({"network": "cnn:norm=layer"}, ["norm of cnn is 'layer'", "'none', 'group' or 'batch'"]),
+        ({"network": "mlp:depth=0"}, ["depth of mlp is '0'", "greater than or equal to 1"]),
+        ({"network": "lstm"}, ["network 'lstm'", "cnn, mlp, resnet18"]),
+        ({"network": 5}, ["network must be a name", "got 5"]),
+        ({"network": id}, ["network id must give an nn.Module, got a int"]),
+        ({"network": max}, ["network max cannot be built (TypeError: 'Setting' object is not iterable)"]),
+        ({"optimizer": "sgd:lr=0"}, ["lr of sgd is '0'", "greater than 0"]),
+        ({"optimizer": "sgd:betas=0.9-0.9"}, ["betas", "sgd"]),
+        ({"optimizer": "adam:betas=0.9"}, ["betas of adam"]),
+        ({"optimizer": "adam:betas=0.9-1"}, ["betas of adam is '1'", "less than 1"]),
+        ({"optimizer": "adamw:weight_decay=-1"}, ["weight_decay of adamw is '-1'"]),
+        ({"optimizer": "sgd:nesterov=true"}, ["nesterov of sgd", "momentum"]),
+        ({"optimizer": "adam:lr=0.1", "lr": 0.1}, ["lr is 0.1, but optimizer is 'adam:lr=0.1'"]),
+        ({"schedule": "linear"}, ["schedule 'linear'", "constant, cosine, step"]),
+        ({"schedule": "step:at=0.5-2"}, ["at of step is '2'", "less than or equal to 1"]),
+        ({"epochs": 0}, ["epochs must be ", "got '0'", "at least 1"]),
+        ({"epochs": 1, "iters": 5}, ["iters is 5, but epochs is 1"]),
+        ({"network": "cnn", "hidden": 5}, ["hidden is 5, but network is 'cnn'"]),
         ({"iters": 10**13}, ["iters must be at most 1000000000000, got 10000000000000"]),
         ({"method": "er:budget=10000000000000000000"}, ["budget of er must be at most 1000000000000, got 1000"]),
         ({"seeds": range(10**12)}, ["seeds is 'range(0, 1000000000000)'", "10000 at most"]),
@@ -137,7 +158,8 @@ def test_settings_not_given_are_the_papers(split: Split) -> None:
 def test_every_mistake_is_a_threefold_error_and_writes_nothing(
     split: Split, tmp_path: Path, changes: dict[str, object], named: list[str]
 ) -> None:
-    asked = {"stream": split, "scenario": "class", "seeds": 1} | QUICK | changes
+    instead = {"hidden": None} if "network" in changes else {"iters": None} if "epochs" in changes else {}
+    asked = {"stream": split, "scenario": "class", "seeds": 1} | QUICK | instead | changes
     with pytest.raises(ThreefoldError) as caught:
         threefold.run(asked.pop("stream"), **asked)  # type: ignore[arg-type]
     for piece in named:

@@ -159,7 +159,7 @@ def test_quick_thins_grids_and_keeps_their_ends() -> None:
 def test_quick_is_never_longer_than_the_file() -> None:
     text = METHODS.replace("seeds = 3", "seeds = 1") + "[quick]\niters = 40\nhidden = 50\ntasks = 9\nseeds = 5\n"
     found, whole = requested(text, quick=True), requested(text)
-    assert {(cell.training.iters, cell.training.hidden, cell.stream.tasks) for cell in cells_of(found)} == {(6, 8, 2)}
+    assert {(cell.training.iters, cell.hidden, cell.stream.tasks) for cell in cells_of(found)} == {(6, 8, 2)}
     assert seeds_of(found) == seeds_of(whole) == [(1,)]
     own = requested(text.replace("seeds = 1", 'seeds = "3-9"').replace("seeds = 5", "seeds = 2"), quick=True)
     assert seeds_of(own) == [(1, 2)]
@@ -180,9 +180,7 @@ def test_quick_is_never_longer_than_the_paper_where_the_file_is_silent() -> None
         data = "small.npz"
         methods = [{ method = "none" }]
     """
-    trained = {
-        (cell.stream.name, cell.training.iters, cell.training.hidden) for cell in cells_of(requested(text, quick=True))
-    }
+    trained = {(cell.stream.name, cell.training.iters, cell.hidden) for cell in cells_of(requested(text, quick=True))}
     assert trained == {("split", 2000, 400), ("permuted", 3000, 700)}
 
 

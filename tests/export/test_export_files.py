@@ -65,7 +65,10 @@ def test_csv_has_every_accuracy(cli: Callable[..., Ended], store: Path, runs: li
                 assert same(accuracy, row["accuracy"])
                 assert json.loads(row["spec"]) == run.spec
                 assert (row["method"], row["scenario"]) == (run.spec["method"]["name"], run.spec["scenario"]["name"])
-                assert (int(row["seed"]), float(row["lr"])) == (run.spec["seed"], run.spec["training"]["lr"])
+                assert (int(row["seed"]), int(row["iters"])) == (run.spec["seed"], run.spec["training"]["iters"])
+                width, lr = (run.spec[a]["hyperparameters"][b] for a, b in (("network", "width"), ("optimizer", "lr")))
+                assert row["network"] == f"mlp:depth=2,width={width},activation=relu"
+                assert row["optimizer"] == f"adam:lr={lr},reset=false,betas=0.9-0.999,weight_decay=0.0"
                 assert all(same(value, row[name]) for name, value in run.metrics.items())
 
 

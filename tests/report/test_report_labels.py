@@ -144,9 +144,32 @@ def test_what_was_given_and_what_differs_stand_together() -> None:
     cells.append(a_cell(stream(), "task", "ewc:strength=2+xdg", hidden=8, lr=0.2))
     rows = same_everywhere(table([a_result(cell, 50.0, seeds=2) for cell in cells]))
     assert rows == [
-        *("EWC (strength=2, hidden=8)", "EWC (strength=2, hidden=16)"),
+        *("EWC (strength=2, width=8)", "EWC (strength=2, width=16)"),
         *("EWC (strength=2) + XdG (lr=0.1)", "EWC (strength=2) + XdG (lr=0.2)"),
     ]
+
+
+def test_networks_optimisers_and_schedules_are_told_by_their_names() -> None:
+    def rows(*ways: dict[str, Any]) -> list[str]:
+        cells = [a_cell(stream(), "task", "none", **way) for way in ways]
+        return same_everywhere(table([a_result(cell, 50.0, seeds=2) for cell in cells]))
+
+    cnn = {"network": "cnn:channels=8-16"}
+    assert rows({}, cnn) == ["None (network=mlp)", "None (network=cnn)"]
+    assert rows(cnn, {"network": "cnn:channels=8"}) == ["None (channels=8-16)", "None (channels=8)"]
+    ways = [cnn | {"optimizer": "sgd:lr=0.1"}, {"optimizer": "adam:lr=0.1"}]
+    assert rows(*ways) == ["None (network=cnn, optimizer=sgd)", "None (network=mlp, optimizer=adam)"]
+    assert rows({}, {"schedule": "cosine"}) == ["None", "None (schedule=cosine)"]
+    assert rows({"iters": 5}, {"epochs": 5}) == ["None (iters=5)", "None (epochs=5)"]
+
+
+def test_the_rate_of_an_optimiser_is_told_from_that_of_a_part() -> None:
+    def spec(rate: float, lr: float) -> dict[str, Any]:
+        method = {"name": "mas", "hyperparameters": {"mas": {"lr": rate}}}
+        return {"method": method, "optimizer": {"name": "sgd", "hyperparameters": {"lr": lr}}}
+
+    found = tell_apart([("mas", "Task-IL", spec(*rates)) for rates in ((1.0, 2.0), (2.0, 1.0))])
+    assert found == ["mas (mas.lr=1, optimizer.lr=2)", "mas (mas.lr=2, optimizer.lr=1)"]
 
 
 def test_code_device_and_data_are_told(tmp_path: Path) -> None:

@@ -175,5 +175,5 @@ def test_titles() -> None:
 def test_the_same_method_trained_in_two_ways_has_two_rows(split: Split) -> None:
     some = [a_result(a_cell(split, "class", hidden=hidden), [20.0 + hidden]) for hidden in (10, 30)]
     lines = drawn(some)
-    assert row(lines, "None (hidden=10)")[0] == "30.00"
-    assert row(lines, "None (hidden=30)")[0] == "50.00"
+    assert row(lines, "None (width=10)")[0] == "30.00"
+    assert row(lines, "None (width=30)")[0] == "50.00"

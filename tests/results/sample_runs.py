@@ -16,7 +16,12 @@ def a_run(seed: int, *, method: object = "none", scenario: str = "class", **chan
         "stream": {"name": "split-mnist", "tasks": 3, "data": "a fingerprint"},
         "scenario": {"name": scenario, "task_id_in": "output" if scenario == "task" else None},
         "method": method,
-        "training": {"iters": 5, "lr": 0.1, "batch": 2, "hidden": 3, "precision": "fp32", "device": "cpu"},
+        "network": {"name": "mlp", "hyperparameters": {"depth": 2, "width": 3, "activation": "relu"}},
+        "optimizer": {
+            "name": "adam",
+            "hyperparameters": {"lr": 0.1, "reset": False, "betas": [0.9, 0.999], "weight_decay": 0.0},
+        },
+        "training": {"iters": 5, "batch": 2, "precision": "fp32", "device": "cpu"},
         "seed": seed,
     }
     fields = {

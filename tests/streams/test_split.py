@@ -93,11 +93,11 @@ def test_fewer_than_one_task_is_refused(tasks):
         Split(DATA[4], tasks)
 
 
-def test_inputs_are_the_images_as_rows_and_no_copy():
+def test_inputs_are_the_images_with_a_channel_and_no_copy():
     data = DATA[4]
-    rows = Split(data, 2).inputs(data.train_x)
-    assert rows.shape == (len(data.train_y), 16)
-    assert rows.data_ptr() == data.train_x.data_ptr()
+    images = Split(data, 2).inputs(data.train_x)
+    assert images.shape == (len(data.train_y), 1, 4, 4)
+    assert images.data_ptr() == data.train_x.data_ptr()
 
 
 def test_the_papers_defaults():

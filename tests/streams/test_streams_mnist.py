@@ -17,10 +17,10 @@ def test_mnist_in_five_tasks_and_in_permutations():
         assert set(data.train_y[task.train].tolist()) == set(data.test_y[task.test].tolist()) == set(task.classes)
 
     stream = Permuted(data)
-    rows = stream.inputs(data.test_x)
-    assert rows.shape == (10_000, 1024)
+    images = stream.inputs(data.test_x)
+    assert images.shape == (10_000, 1, 32, 32)
     expected = np.zeros((32, 32), np.float32)
     expected[2:30, 2:30] = data.test_x[1234].numpy()
-    assert np.array_equal(rows[1234].numpy(), expected.ravel())
+    assert np.array_equal(images[1234, 0].numpy(), expected)
     assert len(stream.sequence(1)) == 10
     assert all(len(task.pixels) == 1024 for task in stream.sequence(1))

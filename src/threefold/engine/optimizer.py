@@ -3,10 +3,10 @@
 import warnings
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import torch
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor
 from torch.optim.adam import adam
 
@@ -28,7 +28,8 @@ class Optimizer(Value):
         raise NotImplementedError
 
 
-Betas = Annotated[tuple[float, float], BeforeValidator(listed)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Betas = Annotated[tuple[Share, Share], BeforeValidator(listed)]
 
 
 class Adam(Optimizer):
@@ -46,7 +47,9 @@ class AdamW(Adam):
     """Adam with weight decay apart from the gradient (Loshchilov & Hutter 2019)."""
 
     name = "adamw"
-    weight_decay: float = hyper("share of the weights that is taken away at each step, times the learning rate", 0.01)
+    weight_decay: float = hyper(
+        "share of the weights that is taken away at each step, times the learning rate", 0.01, ge=0
+    )
 
 
 class SGD(Optimizer):
@@ -56,6 +59,12 @@ class SGD(Optimizer):
     momentum: float = hyper("how much of the last step is kept", 0.0, ge=0, lt=1)
     nesterov: bool = hyper("look ahead along the momentum", False)
     weight_decay: float = hyper("weight of the squared weights in the gradient", 0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _has_momentum(self) -> Self:
+        if self.nesterov and not self.momentum:
+            raise ThreefoldError("hyperparameter nesterov of sgd is true, but momentum is 0; give momentum too.")
+        return self
 
     def stacked(self, params: Sequence[Tensor], each: Sequence[Optimizer], schedule: Schedule) -> "Stacked":
         return StackedSGD(params, each, schedule)

@@ -4,7 +4,7 @@ import math
 from typing import Annotated, Any
 
 import torch
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from threefold.errors import ThreefoldError
@@ -38,7 +38,9 @@ class Steps(Schedule):
     """The learning rate is multiplied by a factor when given shares of a task are done."""
 
     name = "step"
-    at: Annotated[tuple[float, ...], BeforeValidator(listed)] = hyper("shares of the task", (0.5, 0.75))
+    at: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], BeforeValidator(listed)] = hyper(
+        "shares of the task", (0.5, 0.75)
+    )
     by: float = hyper("what the rate is multiplied with there", 0.1, gt=0, le=1)
 
     def factor(self, progress: Tensor) -> Tensor:

@@ -59,7 +59,8 @@ class Settings(BaseModel):
     def checked(cls, **given: Any) -> "Settings":
         """Settings, or one sentence about the first that is wrong."""
         try:
-            return cls(**{name: value for name, value in given.items() if value is not None})._consistent()
+            of_paper = {name for name, value in given.items() if value is None and name not in ("device", "precision")}
+            return cls(**{name: value for name, value in given.items() if name not in of_paper})._consistent()
         except ValidationError as error:
             first = error.errors()[0]
             name, value = str(first["loc"][0]), first["input"]

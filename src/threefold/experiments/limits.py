@@ -12,6 +12,7 @@ from threefold.engine import Training
 from threefold.errors import ThreefoldError
 from threefold.memory import available_memory, in_bytes
 from threefold.methods import Method, Setting
+from threefold.networks import MLPNetwork
 
 LARGEST = 10**12  # of any whole number: a budget, a number of iterations
 MANY_RUNS = 10_000  # in one command; more have to be confirmed
@@ -25,6 +26,7 @@ class Sizes:
     """What decides about the memory that one network needs in training."""
 
     inputs: int
+    depth: int  # hidden layers of an MLP; of another network nothing is known here
     hidden: int
     batch: int
     tasks: int
@@ -34,8 +36,9 @@ class Sizes:
     @classmethod
     def of(cls, setting: Setting) -> "Sizes":
         outputs = setting.outputs
-        own_units = outputs.scenario.own_units
-        return cls(setting.inputs, setting.hidden, setting.batch, outputs.tasks, outputs.classes_per_task, own_units)
+        own_units, network = outputs.scenario.own_units, setting.network
+        layers = (network.depth, setting.hidden) if isinstance(network, MLPNetwork) else (0, 0)
+        return cls(setting.inputs, *layers, setting.batch, outputs.tasks, outputs.classes_per_task, own_units)
 
     def changed(self, name: str, value: int) -> "Sizes":
         return replace(self, **{name: value})  # type: ignore[arg-type]
@@ -47,8 +50,9 @@ class Sizes:
     @property
     def bytes(self) -> int:
         """At least so many: the classifier while it is trained, a batch on its way through it, and the tables."""
-        weights = self.hidden * (self.inputs + self.hidden + self.units + 2) + self.units
-        activations = self.batch * (self.inputs + 2 * self.hidden + self.units)
+        within = (self.depth - 1) * self.hidden
+        weights = self.hidden * (self.inputs + within + self.units + self.depth) + self.units
+        activations = self.batch * (self.inputs + self.depth * self.hidden + self.units)
         return 4 * (COPIES * weights + activations) + self.tables
 
     @property
@@ -102,10 +106,11 @@ def _largest(sizes: Sizes, name: str, free: int) -> int:
 def check_numbers(method: Method, training: Training, tasks: int) -> None:
     """Whole numbers must be such that a tensor can hold them, and what is multiplied with them."""
     given = {"iters": training.iters or 0, "epochs": training.epochs or 0, "batch": training.batch, "tasks": tasks}
-    for part in method.parts:
-        for name, value in part.model_dump().items():
-            if isinstance(value, int):
-                given[f"{name} of {part.name}"] = value
+    for one in (training.network, *method.parts):
+        for name, value in one.model_dump().items():
+            largest = max(value) if isinstance(value, tuple) else value
+            if isinstance(largest, int):
+                given["hidden" if (one.name, name) == ("mlp", "width") else f"{name} of {one.name}"] = largest
     for name, value in given.items():
         if abs(value) > LARGEST:
             shown = value if value.bit_length() < 100 else f"one of about {value.bit_length() * 3 // 10} digits"

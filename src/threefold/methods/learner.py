@@ -162,7 +162,13 @@ class Setting:
         except Exception:  # a module of a user's may look at values when it is built
             if not isinstance(self.network, OwnNetwork):
                 raise
+        try:
             return with_addressed_dropout(self.network.build(self))
+        except (ThreefoldError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise ThreefoldError(f"network {self.network.name} cannot be built ({reason}).") from error
 
 
 @lru_cache(256)

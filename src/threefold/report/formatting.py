@@ -101,6 +101,8 @@ def setting(value: object) -> str:
     """A value that was given, in few characters, but never so few that two would look alike: 5.0 is 5."""
     if isinstance(value, float) and math.isfinite(value):
         return short(value) if float(short(value)) == value else repr(value)
+    if isinstance(value, list) and all(isinstance(item, int | float) for item in value):
+        return "-".join(map(setting, value))  # as the command line has it
     return str(value)
 
 

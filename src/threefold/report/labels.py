@@ -59,12 +59,15 @@ def _longer(names: Sequence[str], places: Sequence[Hashable], leaves: Sequence[L
 
 
 def _telling(groups: Sequence[Sequence[Leaves]]) -> list[Path]:
-    """What differs within some group: of that what all have, if it is enough."""
+    """What differs within some group: of that what all have, if it is enough; that there are no hyperparameters, only
+    if nothing else tells."""
     every = dict.fromkeys(path for group in groups for leaves in group for path in leaves)
     differing = [path for path in every if any(_kinds(group, [path]) > 1 for group in groups)]
     shared = [path for path in differing if all(path in leaves for group in groups for leaves in group)]
-    enough = all(_kinds(group, shared) == _kinds(group, differing) for group in groups)
-    return shared if enough else differing
+    for fewer in (shared, [path for path in differing if path[-1] != "hyperparameters"]):
+        if all(_kinds(group, fewer) == _kinds(group, differing) for group in groups):
+            return fewer
+    return differing
 
 
 def _kinds(group: Sequence[Leaves], paths: Sequence[Path]) -> int:
@@ -84,9 +87,10 @@ def _key(path: Path, among: Sequence[Path]) -> str:
     """What people call it: iters, strength, code; ewc.strength where another part's strength differs as well."""
     if "code" in path:
         return "code"
-    if path[-2:] == ("method", "name"):
-        return "method"
-    return ".".join(path[-2:]) if sum(other[-1] == path[-1] for other in among) > 1 else path[-1]
+    if len(path) > 1 and path[-1] == "name":
+        return path[-2]  # a method, network, optimiser or schedule
+    told = [step for step in path if step != "hyperparameters"]
+    return ".".join(told[-2:]) if sum(other[-1] == path[-1] for other in among) > 1 else path[-1]
 
 
 def _brief(leaf: str) -> str:

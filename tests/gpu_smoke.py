@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from threefold.data import Dataset
-from threefold.engine import Checkpoint, Progress, Replicas, Training, train
+from threefold.engine import Adam, Checkpoint, Progress, Replicas, Training, train
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step_runner import Captured, Eager, StepRunner, runner_for
 from threefold.methods import parse
+from threefold.networks import MLPNetwork
 from threefold.scenarios import SCENARIOS
 from threefold.streams import Permuted, Split, Stream
 
@@ -47,8 +48,8 @@ def trained(
     stream: Stream, method: str, runner: Callable[[ReplicaStack, bool], StepRunner], checkpoint: Path | None = None
 ) -> Tensor:
     scenario = SCENARIOS["task" if "xdg" in method else "class"]
-    replicas = Replicas(scenario, [parse(method)] * len(SEEDS), SEEDS, [1e-3] * len(SEEDS))
-    training = Training(ITERS, 48, 64, "fp32", "cuda")
+    replicas = Replicas(scenario, [parse(method)] * len(SEEDS), SEEDS, [Adam(lr=1e-3)] * len(SEEDS))
+    training = Training(ITERS, 48, MLPNetwork(width=64), "fp32", "cuda")
     run = partial(train, stream, [replicas], training, runner=runner)
     if checkpoint is None:
         return run()[0].matrix

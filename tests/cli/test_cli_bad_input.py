@@ -48,6 +48,7 @@ def lab(lab: Path, wrong_files: Path) -> Path:
 
 # what is typed, and what the sentence must name: the field, the value, what would be right
 TINY = ["run", "split", "--data", "tiny.npz", "--tasks", "2", *SETTINGS]
+PLAIN = ["run", "split", "--data", "tiny.npz", "--tasks", "2"]  # of the paper's length
 MNIST = ["run", "split-mnist"]
 BAD: dict[str, tuple[list[str], list[str]]] = {
     # names
@@ -71,6 +72,27 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "precision": ([*MNIST, "--precision", "fp23"], ["precision 'fp23'", "did you mean 'fp32'?"]),
     "precision unlike any": ([*MNIST, "--precision", "double"], ["precision 'double'", "fp32, tf32"]),
     "device": ([*MNIST, "--device", "cdua"], ["device 'cdua'", "did you mean 'cuda'?"]),
+    "network": ([*TINY, "--network", "ccn"], ["network 'ccn'", "did you mean 'cnn'?"]),
+    "hyperparameter of a network": ([*TINY, "--network", "cnn:chanels=4"], ["'chanels'", "did you mean 'channels'?"]),
+    "network of a file that is not there": (
+        [*TINY, "--network", "nets.py:Net"],
+        ["'nets.py:Net' names a file that is"],
+    ),
+    "network of a module that is not there": (
+        [*TINY, "--network", "no.such:Net"],
+        ["'no.such:Net' cannot be imported"],
+    ),
+    "network that a module has not": ([*TINY, "--network", "math:Net"], ["'math:Net' must name a class or function"]),
+    "network that is no module": ([*PLAIN, "--network", "builtins:id"], ["must give an nn.Module, got a int"]),
+    "optimizer": ([*TINY, "--optimizer", "adm"], ["optimizer 'adm'", "did you mean 'adam'?"]),
+    "optimizer without values": ([*TINY, "--optimizer", "sgd:"], ["optimizer 'sgd:' has nothing after the colon"]),
+    "momentum twice": ([*TINY, "--optimizer", "sgd:momentum=0.1,momentum=0.2"], ["gives momentum twice; give it once"]),
+    "schedule": ([*TINY, "--schedule", "cosin"], ["schedule 'cosin'", "did you mean 'cosine'?"]),
+    "epochs 0": ([*PLAIN, "--epochs", "0"], ["epochs must be ", "got '0'", "at least 1"]),
+    "epochs and iters": ([*PLAIN, "--iters", "5", "--epochs", "2"], ["iters is 5, but epochs is 2; give one of them"]),
+    "online in two passes": ([*PLAIN, "--online", "--epochs", "2"], ["epochs is 2, but online is one pass"]),
+    "hidden units of a CNN": ([*PLAIN, "--network", "cnn", "--hidden", "5"], ["hidden is 5, but network is 'cnn'"]),
+    "two rates": ([*TINY, "--lr", "0.1", "--optimizer", "sgd:lr=0.2"], ["lr is 0.1, but optimizer is 'sgd:lr=0.2'"]),
     "command": (["rum"], ["command 'rum'", "did you mean 'run'?"]),
     "list": (["list", "metods"], ["list 'metods'", "did you mean 'methods'?"]),
     "dataset to check": (["data", "check", "minst"], ["dataset 'minst'", "did you mean 'mnist'?"]),
@@ -79,7 +101,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     # the form of the command
     "option": ([*MNIST, "--itres", "5"], ["option '--itres'", "did you mean '--iters'?"]),
     "no stream": (["run"], ["stream is missing", "split-mnist"]),
-    "nothing to list": (["list"], ["what is missing", "methods, streams or scenarios"]),
+    "nothing to list": (["list"], ["what is missing", "streams, scenarios, networks, optimizers or schedules"]),
     "option without value": ([*MNIST, "--seeds"], ["seeds has no value", "--seeds VALUE"]),
     "one argument too many": ([*MNIST, "permuted-mnist"], ["'permuted-mnist' is more than the command takes"]),
     "rounds of bench": (
@@ -268,7 +290,7 @@ def test_what_does_not_fit_into_memory_is_refusal(lab: Path, cli: Cli, monkeypat
 
     monkeypatch.setattr("threefold.experiments.executor.train", full)
     sentence = refusal(cli(*TINY, "--scenario", "class", "--seeds", "1"))
-    assert "split-tiny Class-IL none does not fit into memory (hidden 8, batch 16)" in sentence
+    assert "split-tiny Class-IL none does not fit into memory (network mlp:width=8, batch 16)" in sentence
     assert "use smaller numbers" in sentence
 
 

@@ -46,14 +46,11 @@ def test_one_document_holds_every_combination(lab: Path, cli: Cli) -> None:
     assert combinations == [(m, s) for m in ("none", "offline") for s in ("task", "domain", "class")]
     for result in made["results"]:
         assert result["spec"]["seeds"] == [1, 2, 3]
-        assert result["spec"]["training"] == {
-            "iters": 6,
-            "lr": 0.001,
-            "batch": 16,
-            "hidden": 8,
-            "precision": "fp32",
-            "device": "cpu",
-        }
+        assert result["spec"]["training"] == {"iters": 6, "batch": 16, "precision": "fp32", "device": "cpu"}
+        mlp = {"depth": 2, "width": 8, "activation": "relu"}
+        assert result["spec"]["network"] == {"name": "mlp", "hyperparameters": mlp}
+        adam = {"lr": 0.001, "reset": False, "betas": [0.9, 0.999], "weight_decay": 0.0}
+        assert result["spec"]["optimizer"] == {"name": "adam", "hyperparameters": adam}
         assert np.shape(result["accuracy_matrix"]) == (3, 2, 2)
         assert np.shape(result["initial_accuracy"]) == (3, 2)
         assert (result["diverged_seeds"], result["published"], result["verdict"]) == ([], None, None)

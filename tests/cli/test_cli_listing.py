@@ -72,6 +72,21 @@ def test_streams_show_the_papers_settings(cli: Cli) -> None:
     assert re.search(r"permuted every task .* 10 5000 0.0001 1000 128", listed)
 
 
+def test_networks_optimisers_and_schedules_show_what_they_are_told(cli: Cli) -> None:
+    listed = words_of(cli("list", "networks"))
+    for name, value in (("mlp", "depth: hidden layers (default: 2)"), ("cnn", "(default: 16-32-64-128-256)")):
+        assert f" {name} " in listed
+        assert value in listed
+    assert re.search(r"norm: normalisation after each convolution .*none.*group.*batch", listed)
+    assert re.search(r"resnet18 The reduced ResNet-18 .* width: .*default: 20", listed)
+    listed = words_of(cli("list", "optimizers"))
+    for name in ("adam", "adamw", "sgd", "betas", "momentum", "nesterov", "weight_decay", "reset"):
+        assert name in listed
+    assert "(default: 0.9-0.999)" in listed
+    listed = words_of(cli("list", "schedules"))
+    assert re.search(r"constant The same .* cosine From .* step The learning rate .*at: shares .*0.5-0.75", listed)
+
+
 def test_scenarios_show_what_is_asked(cli: Cli) -> None:
     listed = words_of(cli("list", "scenarios"))
     assert "class Class-IL solve tasks so far and infer the task" in listed

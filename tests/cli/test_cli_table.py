@@ -139,7 +139,8 @@ def test_what_was_shortened_and_a_command_that_runs_it_in_full(
     assert [cell.name for cell in full.cells] == [cell.name for cell in short.cells]
     for mine, theirs in zip(short.cells, full.cells, strict=True):
         expected = mine.spec()
-        expected["training"] |= {"iters": 2000, "hidden": 400}
+        expected["training"]["iters"] = 2000
+        expected["network"]["hyperparameters"]["width"] = 400
         expected["stream"]["tasks"] = 5
         assert theirs.spec() == expected
         assert theirs.cuts() == []

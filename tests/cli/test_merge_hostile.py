@@ -22,6 +22,8 @@ ASKED = (0, "experiments", "mine")
 CELL = (*ASKED, "cells", 0)
 SPEC = (*CELL, "spec")
 EWC = (*ASKED, "cells", 1, "spec", "method", "hyperparameters", "ewc")
+CNN, OWN = ((*ASKED, "cells", place, "spec") for place in (2, 3))  # cells of another network, and of a user's
+RATES = (*SPEC, "optimizer", "hyperparameters")
 COHORT = (1,)
 RUN = (*COHORT, "runs", 0)
 HALF = "\ud800"
@@ -50,16 +52,59 @@ REFUSED: dict[str, tuple[tuple[str | int, ...], Any, str]] = {  # where, what, a
     "tasks without end": ((*SPEC, "stream", "tasks"), 10**9, "stream.tasks is 1000000000"),
     "a scenario that is not known": ((*SPEC, "scenario", "name"), "klass", "scenario 'klass' is not known"),
     "a task that is not given": ((*ASKED, "cells", 4, "spec", "scenario", "task_id_in"), "hidden", "Task-IL only"),
-    "a training without a rate": ((*SPEC, "training", "lr"), ..., "lacks the field cells[0].spec.training.lr"),
-    "a rate of zero": ((*SPEC, "training", "lr"), 0, "training.lr is 0"),
     "a training with more": ((*SPEC, "training", "=1+1"), 1, "training.=1+1"),
+    "a training with a rate": ((*SPEC, "training", "lr"), 0.1, "training.lr"),
+    "no length": ((*SPEC, "training", "iters"), ..., "training: it must have iters or epochs, and not both"),
+    "two lengths": ((*SPEC, "training", "epochs"), 3, "training: it must have iters or epochs, and not both"),
+    "no epochs": ((*CNN, "training", "epochs"), 0, "training.epochs is 0"),
+    "epochs of text": ((*CNN, "training", "epochs"), "2", "training.epochs is '2'"),
+    "no network": ((*SPEC, "network"), ..., "lacks the field cells[0].spec.network"),
+    "a network that is text": ((*SPEC, "network"), "mlp", "spec.network is 'mlp'"),
+    "a network without a name": ((*SPEC, "network", "name"), "", "spec.network.name is ''"),
+    "a network that is not known": ((*SPEC, "network", "name"), "mpl", "network 'mpl' is not known"),
+    "a network of a user's without its code": (
+        (*OWN, "network", "code"),
+        ...,
+        "network 'Theirs' is not known",
+    ),
+    "a code that is a number": ((*OWN, "network", "code"), 5, "spec.network.code is 5"),
+    "a width that is missing": ((*SPEC, "network", "hyperparameters", "width"), ..., "width of mlp is missing"),
+    "a network that has none of it": ((*SPEC, "network", "hyperparameters", "channels"), [4], "'channels'"),
+    "a width of nothing": ((*SPEC, "network", "hyperparameters", "width"), 0, "width of mlp is '0'"),
+    "no width": ((*SPEC, "network", "hyperparameters", "width"), None, "it has no width"),
+    "a width of text": ((*SPEC, "network", "hyperparameters", "width"), "8", "width of mlp is '8'"),
+    "a width of a fraction": ((*SPEC, "network", "hyperparameters", "width"), 8.5, "width of mlp is '8.5'"),
+    "a width beyond 64 bits": ((*SPEC, "network", "hyperparameters", "width"), 2**63, "is beyond 64 bits"),
+    "channels that are one number": ((*CNN, "network", "hyperparameters", "channels"), 4, "channels of cnn is '4'"),
+    "channels as text": ((*CNN, "network", "hyperparameters", "channels"), "4-8", "channels of cnn is '4-8'"),
+    "no channels": ((*CNN, "network", "hyperparameters", "channels"), [], "channels of cnn is '[]'"),
+    "channels beyond 64 bits": ((*CNN, "network", "hyperparameters", "channels"), [2**63], "is beyond 64 bits"),
+    "a norm that is none": ((*CNN, "network", "hyperparameters", "norm"), "layer", "norm of cnn is 'layer'"),
+    "hyperparameters that are a list": ((*SPEC, "network", "hyperparameters"), [], "network.hyperparameters is []"),
+    "no optimiser": ((*SPEC, "optimizer"), ..., "lacks the field cells[0].spec.optimizer"),
+    "an optimiser that is not known": ((*SPEC, "optimizer", "name"), "adma", "optimizer 'adma' is not known"),
+    "a rate that is missing": ((*RATES, "lr"), ..., "lr of adam is missing"),
+    "no rate": ((*RATES, "lr"), None, "it has no learning rate"),
+    "a rate of zero": ((*RATES, "lr"), 0, "lr of adam is '0'"),
+    "a rate of text": ((*RATES, "lr"), "0.1", "lr of adam is '0.1'"),
+    "one beta": ((*RATES, "betas"), [0.9], "betas of adam"),
+    "a beta of one": ((*RATES, "betas"), [0.9, 1.0], "betas of adam is '1.0'"),
+    "betas as text": ((*RATES, "betas"), "0.9-0.999", "betas of adam is '0.9-0.999'"),
+    "a reset that is a number": ((*RATES, "reset"), 0, "reset of adam is 0"),
+    "a decay below zero": ((*RATES, "weight_decay"), -1.0, "weight_decay of adam is '-1.0'"),
+    "momentum of Adam": ((*RATES, "momentum"), 0.9, "'momentum'"),
+    "momentum of one": ((*CNN, "optimizer", "hyperparameters", "momentum"), 1.0, "momentum of sgd is '1.0'"),
+    "nesterov without momentum": ((*CNN, "optimizer", "hyperparameters", "momentum"), 0.0, "nesterov of sgd is true"),
+    "a schedule that is text": ((*CNN, "training", "schedule"), "cosine", "training.schedule is 'cosine'"),
+    "a schedule that is not known": ((*CNN, "training", "schedule", "name"), "line", "schedule 'line' is not known"),
+    "a step beyond the task": ((*CNN, "training", "schedule", "hyperparameters", "at"), [2.0], "at of step is '2.0'"),
     "hyperparameters of text": ((*EWC, "strength"), "strong", "strength of ewc is 'strong'"),
     "numbers as text": ((*EWC, "strength"), "5.0", "strength of ewc is '5.0'"),
     "a hyperparameter that is missing": ((*EWC, "strength"), ..., "strength of ewc is 'None'"),
     "a hyperparameter beyond 64 bits": ((*EWC, "fisher_samples"), 2**63, "is beyond 64 bits"),
     "a hyperparameter that is no name": ((*EWC, "_fields_set"), 1, "must have the name of a field"),
     "a number of 50 digits": ((*SPEC, "training", "iters"), 10**50, "more than 40 digits"),
-    "NaN in a setting": ((*SPEC, "training", "lr"), math.nan, "NaN, which is not finite"),
+    "NaN in a setting": ((*RATES, "lr"), math.nan, "NaN, which is not finite"),
     "infinity in a timing": ((*COHORT, "timings", "cohort_train"), math.inf, "Infinity, which is not finite"),
     "a timing of no number": ((*COHORT, "timings", "cohort_train"), "long", "timings.cohort_train is 'long'"),
     "a timing before the beginning": ((*COHORT, "timings", "cohort_train"), -1.0, "timings.cohort_train is -1.0"),
@@ -211,6 +256,8 @@ def odd_words(lines: File) -> None:
     for spec in specs(lines):
         spec["stream"] |= {"name": f"split-{text}", "data": ODD}
         spec["training"] |= {"precision": ODD, "device": ODD}
+        if "code" in spec["network"]:
+            spec["network"] |= {"name": ODD, "code": ODD}
     for cohort in lines[1:]:
         cohort["environment"] = dict.fromkeys(("device", "git", "torch", "platform", ODD), ODD)
         cohort["timings"] = {ODD: 1.0}
@@ -218,7 +265,12 @@ def odd_words(lines: File) -> None:
 
 def odd_numbers(lines: File) -> None:
     for spec in specs(lines):
-        spec["training"] |= {"iters": 2**63 - 1, "batch": 2**62, "hidden": 1, "lr": 5e-324}
+        spec["training"] |= {"iters" if "iters" in spec["training"] else "epochs": 2**63 - 1, "batch": 2**62}
+        spec["optimizer"]["hyperparameters"]["lr"] = 5e-324
+        if spec["network"]["name"] == "mlp":
+            spec["network"]["hyperparameters"] |= {"width": 2**63 - 1, "depth": 100}
+        if spec["network"]["name"] == "cnn":
+            spec["network"]["hyperparameters"]["channels"] = [2**63 - 1] * 5
         own = spec["method"]["hyperparameters"]
         own.get("ewc", {})["strength"] = 1e308
         own.get("er", {})["budget"] = 2**63 - 1

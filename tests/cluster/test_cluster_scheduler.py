@@ -127,7 +127,7 @@ def test_out_of_memory_halves(cluster: Executor, small: Split, tmp_path: Path, t
     assert sorted(heard.cohorts) == [1, 1, 2, 2]
     assert heard.warnings == ["split-small Class-IL fragile ×2 does not fit into memory; it is trained in two halves."]
     trouble.write_text("memory 0")
-    with pytest.raises(Failed, match=r"fragile does not fit into memory \(hidden 8, batch 16\)"):
+    with pytest.raises(Failed, match=r"fragile does not fit into memory \(network mlp:width=8, batch 16\)"):
         train_cells(cells, (3,), tmp_path / "a.db", executor=cluster)
 
 

@@ -151,10 +151,10 @@ def test_what_the_page_says_of_scenarios_and_defaults() -> None:
 
 def test_only_images_are_padded() -> None:
     labels = np.arange(4) % 2
-    for shape, inputs in (((8, 8), 12 * 12), ((3, 8, 8), 8 * 8 * 3), ((64,), 64)):
+    for shape, inputs in (((8, 8), (1, 12, 12)), ((3, 8, 8), (3, 8, 8)), ((64,), (64,))):
         x = np.zeros((4, *shape), np.float32)
         data = Dataset.from_arrays(x, labels, x, labels)
-        assert Permuted(data).inputs(data.train_x).shape == (4, inputs)
+        assert Permuted(data).inputs(data.train_x).shape == (4, *inputs)
 
 
 # the errors

@@ -9,7 +9,6 @@ from torch import nn
 
 from threefold.engine import stack as engine_stack
 from threefold.engine.device_data import DeviceData
-from threefold.methods import Part
 from threefold.methods.fisher import fisher_diagonal
 from threefold.randomness import generator
 from threefold.streams import Split

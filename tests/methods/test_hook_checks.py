@@ -202,6 +202,11 @@ def test_a_misspelt_hook_is_asked_about():
             {"classifier": torch.nn.Linear(16, 6)},
             "networks of mine must not name a 'classifier'; give a network of your own as network=",
         ),
+        (
+            "networks",
+            {"beside": torch.nn.Sequential(torch.nn.Linear(16, 6), torch.nn.BatchNorm1d(6))},
+            "networks of mine must have no buffers, and 'beside' has 1.running_mean; use LayerNorm or GroupNorm",
+        ),
     ],
 )
 def test_what_other_hooks_return_is_told_too(hook, given, named):

@@ -65,6 +65,11 @@ def networks(part: Part, given: Any) -> dict[str, nn.Module]:
         raise ThreefoldError(
             f"networks of {part.name} must not name a 'classifier'; give a network of your own as network=."
         )
+    for name, net in given.items():
+        for buffer, _ in net.named_buffers():
+            raise ThreefoldError(
+                f"networks of {part.name} must have no buffers, and '{name}' has {buffer}; use LayerNorm or GroupNorm."
+            )
     return dict(given)
 
 

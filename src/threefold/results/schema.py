@@ -93,16 +93,18 @@ def _identifier(name: str) -> str:
 
 def _no_giant(value: Any) -> Any:
     """NumPy has no whole numbers beyond 64 bits, so no figure could show them."""
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ValueError(f"{value} is beyond 64 bits")
+    for number in value if isinstance(value, list) else [value]:
+        if isinstance(number, int) and not -(2**63) <= number < 2**63:
+            raise ValueError(f"{number} is beyond 64 bits")
     return value
+
+
+Hyperparameters = dict[Annotated[str, AfterValidator(_identifier)], Annotated[Any, AfterValidator(_no_giant)]]
 
 
 class _Method(_Schema):
     name: str
-    hyperparameters: dict[
-        str, dict[Annotated[str, AfterValidator(_identifier)], Annotated[Any, AfterValidator(_no_giant)]]
-    ]
+    hyperparameters: dict[str, Hyperparameters]
 
 
 Count = Annotated[int, Field(ge=1, lt=2**63)]
@@ -112,16 +114,20 @@ class _Value(_Schema):
     """A network, an optimiser or a schedule."""
 
     name: str = Field(min_length=1)
-    hyperparameters: dict[str, Any] = Field(default_factory=dict)
+    hyperparameters: Hyperparameters
 
 
 class _Network(_Value):
+    code: str | None = None  # of a user's own
+
     @model_validator(mode="after")
     def _usable(self) -> "_Network":
         from threefold.networks import NETWORKS
 
-        if "code" not in (self.model_extra or {}):
+        if self.code is None:
             _check_value(NETWORKS, "network", self)
+            if self.hyperparameters.get("width", 1) is None:
+                raise ValueError("it has no width")
         return self
 
 
@@ -284,7 +290,7 @@ def _check_part(name: str, values: Mapping[str, Any]) -> None:
     given = kind.model_construct(**values).model_dump(warnings=False)
     kept = _told(kind.model_validate, given).model_dump(mode="json")
     for field, value in given.items():
-        if kept[field] != value:
+        if not _same(kept[field], value):
             raise ValueError(f"hyperparameter {field} of {name} is {value!r}, which must be {kept[field]!r}")
 
 
@@ -294,10 +300,15 @@ def _check_value(kinds: Mapping[str, Any], what: str, given: _Value) -> None:
 
     kept = _told(lambda told: build(kinds, what, told.name, told.hyperparameters), given).model_dump(mode="json")
     for field, value in given.hyperparameters.items():
-        if kept[field] != value:
+        if not _same(kept[field], value):
             raise ValueError(f"hyperparameter {field} of {given.name} is {value!r}, which must be {kept[field]!r}")
     if missing := sorted(kept.keys() - given.hyperparameters.keys()):
         raise ValueError(f"hyperparameter {missing[0]} of {given.name} is missing")
+
+
+def _same(one: Any, other: Any) -> bool:
+    """To Python true is 1; to a key it is not."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _told(check: Any, value: Any) -> Any:

@@ -88,7 +88,7 @@ class ReplicaStack:
         self.numbers = self._numbers_that_differ()
         self.parts = self.bind(self.numbers)  # with a tensor for each number, one value for each replica
         self.networks, self.beside = self._networks()
-        self.mapping: ReplicaMapping = OneByOne(len(seeds), self.device) if setting.structure.convolutional else mapped
+        self.mapping: ReplicaMapping = mapped if setting.structure.mapped else OneByOne(len(seeds), self.device)
         lent = lent or {}
         initial, buffers = self._initial({name: net for name, net in self.networks.items() if name not in lent})
         self.own = self._for_replicas(initial)  # what this stack trains

@@ -168,8 +168,15 @@ class Setting:
 @lru_cache(256)
 def _structure(setting: Setting) -> Structure:
     net, name = setting.classifier(), setting.network.name
+    shapes = name, setting.shape, setting.units
     try:
-        return Structure.of(net, name, setting.shape, setting.units, _device(net))
+        try:
+            return Structure.of(net, *shapes, _device(net))
+        except (RuntimeError, NotImplementedError):  # a module of a user's may look at values when it is called
+            if not isinstance(setting.network, OwnNetwork):
+                raise
+            net = with_addressed_dropout(setting.network.build(setting))
+            return Structure.of(net, *shapes, _device(net))
     except (ThreefoldError, torch.OutOfMemoryError):
         raise
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from threefold.errors import ThreefoldError
@@ -46,6 +47,7 @@ class Structure:
     taps: tuple[Tap, ...]  # layers whose gradients for each sample are products
     convolutional: bool
     channels_last: bool  # are its convolutions quicker so on a GPU? Normalisations are slower
+    mapped: bool  # can one call do the work of all networks of a stack? For convolutions that is slower
     has_modes: bool  # does it compute something else in training than in use?
 
     @classmethod
@@ -72,6 +74,7 @@ class Structure:
             raise ThreefoldError(
                 f"network {name} must have a linear layer, whose input is its features, or an attribute `features`."
             )
+        convolutional = any(isinstance(call.module, nn.modules.conv._ConvNd) for call in weighted)
         return cls(
             hidden=tuple(_hidden(calls, call) for call in weighted if call is not output),
             output=output.path if output else None,
@@ -79,8 +82,9 @@ class Structure:
             feature_size=size,
             activations=sum(prod(call.shape) for call in calls if not list(call.module.children())),
             taps=tuple(Tap(call.path, call.shape) for call in calls if _by_products(call)),
-            convolutional=any(isinstance(call.module, nn.modules.conv._ConvNd) for call in weighted),
+            convolutional=convolutional,
             channels_last=not any(isinstance(module, NORMALISATIONS) for module in net.modules()),
+            mapped=not convolutional and _maps(net, shape, device),
             has_modes=any(True for _ in net.buffers()) or any(_has_modes(module) for module in net.modules()),
         )
 
@@ -149,6 +153,18 @@ def _hidden(calls: list[_Call], call: _Call) -> HiddenLayer:
     if after and isinstance(after[0].module, (Shift, *NORMALISATIONS)) and after[0].channels == call.channels:
         end = after[0]
     return HiddenLayer(call.path, end.path, call.channels)
+
+
+def _maps(net: nn.Module, shape: tuple[int, ...], device: str) -> bool:
+    """Does the network compute under vmap? One of a user's may ask for values, or write into its inputs."""
+    values = dict(net.named_parameters()) | dict(net.named_buffers())
+    twice = {name: torch.stack([value.detach()] * 2) for name, value in values.items()}
+    try:
+        x = torch.zeros(2, 2, *shape, device=device)
+        vmap(lambda values, x: functional_call(net, values, (x,)))(twice, x)
+    except Exception:  # whatever a user's module raises
+        return False
+    return True
 
 
 def _by_products(call: _Call) -> bool:

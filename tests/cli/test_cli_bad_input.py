@@ -145,7 +145,10 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     ),
     "tasks 0": ([*TINY, "--tasks", "0"], ["tasks must be at least 1, got 0"]),
     "tasks negative": ([*TINY, "--tasks", "-2"], ["tasks must be at least 1, got -2"]),
-    "tasks that do not divide": ([*TINY, "--tasks", "3"], ["tasks must divide the 4 classes of tiny, got 3", "one of 1, 2, 4"]),
+    "tasks that do not divide": (
+        [*TINY, "--tasks", "3"],
+        ["tasks must divide the 4 classes of tiny, got 3", "one of 1, 2, 4"],
+    ),
     "tasks a word": ([*TINY, "--tasks", "two"], ["tasks must be ", "got 'two'", "integer"]),
     # combinations
     "one class a task": ([*TINY, "--tasks", "4"], ["tasks is 4", "at least 2 classes a task"]),

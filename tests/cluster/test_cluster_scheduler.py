@@ -155,7 +155,7 @@ def test_where_no_node_has_our_version_nothing_is_trained(
 
     ours = worker.versions()
     monkeypatch.setattr(worker, "versions", lambda: ours | {"torch": "1.0"})
-    with pytest.raises(ThreefoldError, match=rf"has .*torch {ours['torch']}, but the driver has .*torch 1\.0; right"):
+    with pytest.raises(ThreefoldError, match=rf"has .*torch {ours['torch']}, but the driver has .*torch 1\.0; use"):
         train_cells([cell(small, "none", iters=20)], (1,), tmp_path / "a.db", executor=cluster)
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
 

@@ -10,13 +10,12 @@ from zlib import crc32
 
 import pytest
 import torch
-from checkpoint_lab import CPU, RUN, SEEDS, Interrupted, Leash, interrupted, resumed, same, until
-from tiny_cohorts import cohort, watched
+from interrupted_runs import CPU, RUN, SEEDS, Importance, interrupted, resumed, same
+from tiny_cohorts import watched
 from torch.utils._pytree import tree_map_only
 
 from threefold.engine import Checkpoint, checkpoint
 from threefold.errors import ThreefoldError
-from threefold.methods import Method
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,7 @@ def path(tmp_path):
 
 def flipped(content, path):
     """One bit of one weight, in the middle of the tensor's bytes in the file."""
-    weights = Checkpoint(path).load(CPU)["company"]["trained"][0]["params"]["classifier"][
+    weights = Checkpoint(path).load(CPU)["stacks"]["trained"][0]["params"]["classifier"][
         "features.layers.0.weighted.weight"
     ]
     where = content.index(weights.numpy().tobytes()) + weights.numel() * 2
@@ -131,7 +130,7 @@ UNPACKABLE = {
     "text": b"hello",
     "a pickle of a list": pickle.dumps([1, 2]),
     "a pickle of a function": pickle.dumps(os.getcwd),
-    "half a pickle": pickle.dumps({"finished": 1, "company": list(range(1000))})[:900],
+    "half a pickle": pickle.dumps({"finished": 1, "stacks": list(range(1000))})[:900],
     "brackets": b"(" * 100_000,
     "an archive of something else": b"PK\x05\x06" + bytes(18),
 }
@@ -148,12 +147,12 @@ def without(state, name):
 
 
 def first_stack(state, **changes):
-    trained = state["company"]["trained"]
-    return state | {"company": state["company"] | {"trained": [trained[0] | changes]}}
+    trained = state["stacks"]["trained"]
+    return state | {"stacks": state["stacks"] | {"trained": [trained[0] | changes]}}
 
 
-def first_outcome(state, **changes):
-    return state | {"outcomes": [state["outcomes"][0] | changes]}
+def first_measured(state, **changes):
+    return state | {"measured": [state["measured"][0] | changes]}
 
 
 def shorter(tree):
@@ -164,7 +163,7 @@ WRONG = {
     "empty": lambda state: {},
     "a list": lambda state: [state],
     "a tensor": lambda state: torch.zeros(3),
-    **{f"without {name}": partial(without, name=name) for name in ("company", "outcomes", "finished", "seconds")},
+    **{f"without {name}": partial(without, name=name) for name in ("stacks", "measured", "finished", "seconds")},
     **{
         f"{name} is {value!r}": partial(lambda state, name, value: state | {name: value}, name=name, value=value)
         for name, value in [
@@ -175,30 +174,30 @@ WRONG = {
             ("finished", None),
             ("seconds", {}),
             ("seconds", {"train": "long", "consolidate": 0.0, "evaluate": 0.0}),
-            ("outcomes", []),
-            ("outcomes", {}),
-            ("company", {}),
-            ("company", {"trained": [], "judged": []}),
-            ("company", 7),
+            ("measured", []),
+            ("measured", {}),
+            ("stacks", {}),
+            ("stacks", {"trained": [], "evaluated": []}),
+            ("stacks", 7),
         ]
     },
-    "two stacks": lambda state: state | {"company": state["company"] | {"trained": state["company"]["trained"] * 2}},
-    "other shapes": lambda state: first_stack(state, params=shorter(state["company"]["trained"][0]["params"])),
+    "two stacks": lambda state: state | {"stacks": state["stacks"] | {"trained": state["stacks"]["trained"] * 2}},
+    "other shapes": lambda state: first_stack(state, params=shorter(state["stacks"]["trained"][0]["params"])),
     "other numbers": lambda state: first_stack(
-        state, params=tree_map_only(torch.Tensor, torch.Tensor.double, state["company"]["trained"][0]["params"])
+        state, params=tree_map_only(torch.Tensor, torch.Tensor.double, state["stacks"]["trained"][0]["params"])
     ),
     "no tensors": lambda state: first_stack(
-        state, params=tree_map_only(torch.Tensor, lambda leaf: 1, state["company"]["trained"][0]["params"])
+        state, params=tree_map_only(torch.Tensor, lambda leaf: 1, state["stacks"]["trained"][0]["params"])
     ),
     "another optimizer": lambda state: first_stack(state, optimizer={"means": []}),
     "no memory": lambda state: first_stack(state, memory=None),
     "another method's memory": lambda state: first_stack(state, memory={"ewc": {}}),
-    "other replicas": lambda state: first_outcome(state, initial=state["outcomes"][0]["initial"][:2]),
-    "something kept of too few tasks": lambda state: first_outcome(state, kept=[]),
-    "something kept that is no tensor": lambda state: first_outcome(state, kept=[{"dreams": 3}] * 2),
-    "no accuracies": lambda state: first_outcome(state, matrix=None),
-    "too few divergences": lambda state: first_outcome(state, diverged_at=[None]),
-    "an outcome of something else": lambda state: state | {"outcomes": [{"initial": 3}]},
+    "other replicas": lambda state: first_measured(state, initial=state["measured"][0]["initial"][:2]),
+    "something kept of too few tasks": lambda state: first_measured(state, kept=[]),
+    "something kept that is no tensor": lambda state: first_measured(state, kept=[{"dreams": 3}] * 2),
+    "no accuracies": lambda state: first_measured(state, matrix=None),
+    "too few divergences": lambda state: first_measured(state, diverged_at=[None]),
+    "measured something else": lambda state: state | {"measured": [{"initial": 3}]},
 }
 
 
@@ -211,19 +210,18 @@ def test_a_sealed_state_that_does_not_fit_is_set_aside(path, undisturbed, wrong)
 
 @pytest.mark.parametrize("memory", [{"anchor": torch.zeros(2, 3)}, {"anchor": 1.5}, {"anchor": torch.zeros(())}, 7])
 def test_a_memory_without_a_row_for_each_replica_is_set_aside(path, memory):
-    run = {"method": Method(Leash())}
+    run = {"method": Importance()}
     interrupted(path, **run)
     state = Checkpoint(path).load(CPU)
-    Checkpoint(path).save(first_stack(state, memory={"leash": memory}))
-    assert resumed(path, **run).outcome is not None
+    Checkpoint(path).save(first_stack(state, memory={"importance": memory}))
+    assert resumed(path, **run).measured is not None
     assert path.with_suffix(".damaged").exists()
 
 
 def test_the_checkpoint_of_another_cohort_is_set_aside(path, undisturbed):
     """Even if it would fit: its networks had other seeds."""
     other = path.with_name("other.pt")
-    with pytest.raises(Interrupted):
-        cohort("split", "class", [7, 8, 9], checkpoint=other, report=until(2), **RUN)
+    interrupted(other, seeds=[7, 8, 9])
     other.rename(path)
     set_aside(path, undisturbed)
 

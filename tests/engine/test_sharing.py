@@ -266,8 +266,8 @@ def test_what_was_loaded_is_let_go(tmp_path):
     held, left = [], []
 
     class Watched(Checkpoint):
-        def load(self, device):
-            state = super().load(device)
+        def load(self, device, fits):
+            state = super().load(device, fits)
             if state:
                 optimizers = [each["optimizer"] for each in state["stacks"]["trained"]]
                 held.extend(weakref.ref(leaf) for leaf in tree_leaves(optimizers))

@@ -53,6 +53,9 @@ def run(
     normalize: Annotated[
         bool, typer.Option("--normalize", help="Normalise the data with the training data's mean and deviation.")
     ] = False,
+    augment: Annotated[
+        bool, typer.Option("--augment", help="Shift and mirror images at random, at each step anew.")
+    ] = False,
     task_id_in: Annotated[
         str | None, typer.Option(help="Task-IL: use the task in the output layer, the hidden layers, or both.")
     ] = None,
@@ -83,7 +86,7 @@ def run(
             task_id_in=task_id_in,
             settings={
                 **{"iters": iters, "epochs": _epochs(epochs, online), "lr": lr, "batch": batch, "hidden": hidden},
-                **{"network": network, "optimizer": optimizer, "schedule": schedule},
+                **{"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment},
                 **{"device": device, "precision": precision},
             },
             command=typed(sys.argv),

@@ -56,6 +56,8 @@ def run_command(
             words += [option, str(value)]
     if stream.data.is_normalized:
         words.append("--normalize")
+    if training.augment:
+        words.append("--augment")
     if cell.task_id_in == "hidden":  # the others follow from the method
         words += ["--task-id-in", "hidden"]
     return shlex.join([*words, "--seeds", written_seeds(seeds)])

@@ -137,6 +137,7 @@ class TrainingSpec(_Spec):
     network: NetworkName | list[NetworkName] | None = Field(None, description="one, or several to compare")
     optimizer: OptimizerName | list[OptimizerName] | None = Field(None, description="one, or several to compare")
     schedule: Annotated[str, _of_ours(find_schedule)] | None = None
+    augment: bool = Field(False, description="shift and mirror images at random")
 
     @model_validator(mode="after")
     def _consistent(self) -> "TrainingSpec":

@@ -1,11 +1,11 @@
 """Networks as plain modules for one network; the engine stacks them."""
 
 from threefold.networks.cnn import CNN
-from threefold.networks.dropout import drawing, with_addressed_dropout
+from threefold.networks.dropout import drawing, uniform, with_addressed_dropout
 from threefold.networks.layers import Hidden, Layer, Shift, initial_params
 from threefold.networks.mlp import MLP
 from threefold.networks.resnet import ResNet18
-from threefold.networks.spec import NETWORKS, AnyNetwork, MLPNetwork, Network, OwnNetwork, find_network
+from threefold.networks.spec import NETWORKS, AnyNetwork, MLPNetwork, Network, OwnNetwork, find_network, written_shape
 from threefold.networks.structure import GateOn, HiddenLayer, Structure
 from threefold.networks.vae import LATENT, VAE, ConvolutionalVAE, Decoder
 
@@ -31,5 +31,7 @@ __all__ = [
     "drawing",
     "find_network",
     "initial_params",
+    "uniform",
     "with_addressed_dropout",
+    "written_shape",
 ]

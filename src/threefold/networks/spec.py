@@ -60,7 +60,7 @@ class _OfImages(Network):
     def refuse(self, shape: tuple[int, ...]) -> str | None:
         if len(shape) == 3:
             return None
-        return f"network {self.name} needs images, channels × height × width, and the data have {_written(shape)}."
+        return f"network {self.name} needs images, channels × height × width, and the data have {written_shape(shape)}."
 
 
 class CNNNetwork(_OfImages):
@@ -169,5 +169,6 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _written(shape: tuple[int, ...]) -> str:
+def written_shape(shape: tuple[int, ...]) -> str:
+    """What one sample is, in words."""
     return f"{shape[0]} features" if len(shape) == 1 else f"the shape {as_text(list(shape))}"

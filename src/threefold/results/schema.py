@@ -152,6 +152,7 @@ class _Training(_Schema):
     epochs: Count | None = None
     batch: Count
     schedule: _Schedule | None = None
+    augment: bool = False
     precision: str
     device: str
 

@@ -28,7 +28,7 @@ from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import METHODS, Method, Part, paper, resolve
 from threefold.methods.learner import Setting
 from threefold.methods.registry import split_parts
-from threefold.networks import NETWORKS, AnyNetwork, MLPNetwork, OwnNetwork, find_network, written_shape
+from threefold.networks import NETWORKS, AnyNetwork, MLPNetwork, OwnNetwork, Weights, find_network, written_shape
 from threefold.results import Published, lookup, published_cells
 from threefold.scenarios import Outputs, Scenario, TaskIdIn
 from threefold.scenarios import find as find_scenario
@@ -159,7 +159,10 @@ class Cell:
         shape = self.setting.shape
         if self.training.augment and len(shape) != 3:
             return f"augment needs images, channels × height × width, and the data have {written_shape(shape)}."
-        return self.training.network.refuse(shape)
+        network = self.training.network
+        if network.init and not network.refuse(shape):
+            network.init.fitting(self.setting.classifier(), network.name)
+        return network.refuse(shape)
 
     @property
     def name(self) -> str:
@@ -363,7 +366,9 @@ class _Code(NamedTuple):
 
 def described_value(value: Value | OwnNetwork) -> dict[str, Any]:
     """A network, an optimiser or a schedule as plain data."""
-    return {"name": value.name, "hyperparameters": value.model_dump(mode="json")}
+    init = getattr(value, "init", None)
+    told = {"name": value.name, "hyperparameters": value.model_dump(mode="json")}
+    return told | ({"init": init.sum} if init else {})
 
 
 def same_value(one: Value | OwnNetwork, other: Value | OwnNetwork) -> bool:
@@ -379,7 +384,8 @@ def value_again(kinds: Mapping[str, type[V]], told: Mapping[str, Any]) -> V:
 def _network_again(told: Mapping[str, Any]) -> AnyNetwork:
     """A network to report on; one of a user's is its name."""
     if told["name"] in NETWORKS and "code" not in told:
-        return value_again(NETWORKS, told)
+        network = value_again(NETWORKS, told)
+        return network.model_copy(update={"init": Weights(told["init"])}) if told.get("init") else network
     return OwnNetwork(_not_loaded, told["name"])
 
 

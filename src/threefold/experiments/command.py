@@ -79,4 +79,6 @@ def _known(cell: Cell) -> bool:
     ours = all(part.name in METHODS for part in cell.method.parts) and "code" not in spec["method"] | spec["stream"]
     if "code" in spec["network"]:  # the command line can name one that is in a file
         ours = ours and ":" in cell.training.network.name
+    if (init := cell.training.network.init) and not init.file:
+        return False
     return stream.data.name in datasets() and ours and stream.tasks == stream.cut

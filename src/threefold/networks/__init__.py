@@ -8,6 +8,7 @@ from threefold.networks.resnet import ResNet18
 from threefold.networks.spec import NETWORKS, AnyNetwork, MLPNetwork, Network, OwnNetwork, find_network, written_shape
 from threefold.networks.structure import GateOn, HiddenLayer, Structure
 from threefold.networks.vae import LATENT, VAE, ConvolutionalVAE, Decoder
+from threefold.networks.weights import Weights, load_weights
 
 __all__ = [
     "CNN",
@@ -28,9 +29,11 @@ __all__ = [
     "ResNet18",
     "Shift",
     "Structure",
+    "Weights",
     "drawing",
     "find_network",
     "initial_params",
+    "load_weights",
     "uniform",
     "with_addressed_dropout",
     "written_shape",

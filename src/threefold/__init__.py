@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from threefold.data import Dataset, load
     from threefold.errors import ThreefoldError
+    from threefold.experiments.pretrain import pretrain
     from threefold.experiments.result import Result
     from threefold.experiments.run import run
     from threefold.methods import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _HOME = {
     "threefold.data": ("Dataset", "load"),
     "threefold.errors": ("ThreefoldError",),
+    "threefold.experiments.pretrain": ("pretrain",),
     "threefold.experiments.result": ("Result",),
     "threefold.experiments.run": ("run",),
     "threefold.methods": (
@@ -74,6 +76,7 @@ __all__ = [
     "__version__",
     "hyper",
     "load",
+    "pretrain",
     "register",
     "run",
 ]

@@ -16,7 +16,7 @@ from threefold.networks import AnyNetwork
 from threefold.streams import Stream
 
 
-class _Warning(Watcher):
+class PythonWarnings(Watcher):
     """Python's own warnings are what a user of Python sees."""
 
     def warn(self, text: str) -> None:
@@ -58,5 +58,5 @@ def run(
     request = run_request(
         stream, [str(scenario)], [method], seeds, tasks=tasks, task_id_in=task_id_in, settings=settings
     )
-    ((result,),) = train_requests([request], store, _Warning())
+    ((result,),) = train_requests([request], store, PythonWarnings())
     return result

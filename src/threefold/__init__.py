@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         hyper,
         register,
     )
+    from threefold.networks import encoder
     from threefold.results import Store
     from threefold.scenarios import SCENARIOS
     from threefold.streams import Permuted, Split
@@ -47,6 +48,7 @@ _HOME = {
         *("AGEM", "DGR", "DGRDistill", "ER", "EWC", "ICaRL", "LwF", "Offline", "OnlineEWC", "SI", "XdG"),
         *("Method", "Part", "hyper", "register"),
     ),
+    "threefold.networks": ("encoder",),
     "threefold.streams": ("Permuted", "Split"),
     "threefold.results": ("Store",),
     "threefold.scenarios": ("SCENARIOS",),
@@ -74,6 +76,7 @@ __all__ = [
     "ThreefoldError",
     "XdG",
     "__version__",
+    "encoder",
     "hyper",
     "load",
     "pretrain",

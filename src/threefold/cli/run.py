@@ -53,6 +53,9 @@ def run(
     normalize: Annotated[
         bool, typer.Option("--normalize", help="Normalise the data with the training data's mean and deviation.")
     ] = False,
+    features: Annotated[
+        str | None, typer.Option(help="Learn from frozen features: FILE.py:FUNCTION, FILE.pt or FILE.pt:SEED.")
+    ] = None,
     augment: Annotated[
         bool, typer.Option("--augment", help="Shift and mirror images at random, at each step anew.")
     ] = False,
@@ -82,6 +85,7 @@ def run(
             seeds,
             data=data,
             normalize=normalize,
+            features=features,
             tasks=tasks,
             task_id_in=task_id_in,
             settings={

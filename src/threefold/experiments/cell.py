@@ -156,7 +156,9 @@ class Cell:
 
     def _refused_inputs(self) -> str | None:
         """Why the data are of no use to the network, or cannot be augmented."""
-        shape = self.setting.shape
+        shape, data = self.setting.shape, self.stream.data
+        if self.training.augment and data.features:
+            return f"augment is set, but the data are features of {data.encoder}, which are computed once; give one."
         if self.training.augment and len(shape) != 3:
             return f"augment needs images, channels × height × width, and the data have {written_shape(shape)}."
         network = self.training.network
@@ -171,7 +173,8 @@ class Cell:
     @property
     def comparable(self) -> bool:
         """Is it trained as in the paper, so that its accuracy may be judged by the published one?"""
-        if self.stream.data.is_normalized or self.training.augment:
+        data = self.stream.data
+        if data.is_normalized or data.features or self.training.augment:
             return False
         if not all(paper.trained_so(part, self.stream.name, self.scenario.name) for part in self.method.parts):
             return False
@@ -250,7 +253,11 @@ class Cell:
         """What the paper reports for this cell, if only its length is another: never beside other networks or steps."""
         training = self.training
         plain = same_value(training.network, MLPNetwork(width=self.hidden)) and training.schedule == CONSTANT
-        if training.augment or not (plain and training.iters and same_value(self.optimizer, Adam(lr=self.lr))):
+        if (
+            training.augment
+            or self.stream.data.features
+            or not (plain and training.iters and same_value(self.optimizer, Adam(lr=self.lr)))
+        ):
             return None
         name = self.method.name
         if self.task_id_in == "hidden":  # Table B.1 names a method combined with XdG by the method alone
@@ -270,6 +277,8 @@ class Cell:
         }
         if self.stream.data.is_normalized:
             stream["normalized"] = True
+        if self.stream.data.features:
+            stream["features"] = self.stream.data.features
         if self.stream.tasks < self.stream.cut:
             stream["first"] = self.stream.tasks
         length = {"epochs": training.epochs} if training.epochs else {"iters": training.iters}
@@ -332,7 +341,12 @@ class Cell:
         scenario, where = find_scenario(spec["scenario"]["name"]), spec["scenario"]["task_id_in"]
         return cls(
             kind.without_data(
-                data or "", stream["data"], stream["tasks"], stream.get("first"), stream.get("normalized", False)
+                data or "",
+                stream["data"],
+                stream["tasks"],
+                stream.get("first"),
+                stream.get("normalized", False),
+                stream.get("features") or "",
             ),
             scenario.using_task_in(where),
             _method_again(described["method"], spec["method"]["hyperparameters"]),

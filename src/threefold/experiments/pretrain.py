@@ -24,7 +24,7 @@ from threefold.experiments.scheduler import Watcher, train_requests
 from threefold.experiments.seeds import parse_seeds
 from threefold.methods import Method, Part
 from threefold.methods.learner import Memory, Params, Stack
-from threefold.networks import AnyNetwork
+from threefold.networks import AnyNetwork, OwnNetwork
 from threefold.networks.weights import FORMAT
 from threefold.results import utc_now
 from threefold.results.output import check_output, contains, replacing
@@ -131,6 +131,7 @@ def _content(result: Result, networks: list[Params]) -> dict[str, Any]:
     told = {
         "format": FORMAT,
         "network": network,
+        "own": isinstance(cell.training.network, OwnNetwork),
         "normalized": cell.stream.data.is_normalized,
         "seeds": result.seeds,
         "classes": [list(cell.stream.sequence(seed)[0].classes) for seed in result.seeds],  # of each output unit

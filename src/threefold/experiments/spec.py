@@ -176,6 +176,7 @@ class PartSpec(_Spec):
     stream: StreamName
     data: str | None = None
     normalize: bool = Field(False, description="with the training data's mean and deviation")
+    features: str | None = Field(None, description="FILE.py:FUNCTION or FILE.pt: what makes features of the data")
     tasks: int | None = Field(None, ge=1)
     seeds: Seeds | None = Field(None, description="of this part; the experiment's if not given")
     scenarios: list[ScenarioName] = Field(default_factory=lambda: list(scenarios.SCENARIOS), min_length=1)

@@ -2,6 +2,7 @@
 
 from threefold.networks.cnn import CNN
 from threefold.networks.dropout import drawing, uniform, with_addressed_dropout
+from threefold.networks.features import encoder
 from threefold.networks.layers import Hidden, Layer, Shift, initial_params
 from threefold.networks.mlp import MLP
 from threefold.networks.resnet import ResNet18
@@ -31,6 +32,7 @@ __all__ = [
     "Structure",
     "Weights",
     "drawing",
+    "encoder",
     "find_network",
     "initial_params",
     "load_weights",

@@ -71,6 +71,7 @@ class _Stream(_Schema):
     tasks: int = Field(ge=1, le=TASKS)
     data: str
     first: int | None = Field(None, ge=1, le=TASKS)
+    features: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
 
 
 class _Scenario(_Schema):

@@ -100,15 +100,7 @@ class Dataset:
         network that was pretrained. The fingerprint stands on the code of the function, or on the network's weights.
         """
         encoder = function if isinstance(function, Encoder) else Encoder.of(function)
-        if self.features:
-            raise ThreefoldError(f"data {self.name} are features of {self.encoder} already; encode them once.")
-        if encoder.normalized is not None and encoder.normalized != self.is_normalized:
-            advice = "normalize them first" if encoder.normalized else "do not normalize them"
-            theirs, mine = ("" if encoder.normalized else "not ", "not " if encoder.normalized else "")
-            raise ThreefoldError(
-                f"features {encoder.name} were learned from data that are {theirs}normalized, and {self.name} are"
-                f" {mine}normalized; {advice}."
-            )
+        encoder.check(self.name, is_normalized=self.is_normalized, features_of=self.encoder if self.features else None)
         return replace(
             self,
             train_x=encoder.encode(self.train_x),

@@ -38,6 +38,17 @@ class Encoder:
                 f"features {name} depend on {error}, which no key can cover; use plain values and tensors."
             ) from error
 
+    def check(self, data: str, *, is_normalized: bool, features_of: str | None) -> None:
+        """Are these data for it?"""
+        if features_of is not None:
+            raise ThreefoldError(f"data {data} are features of {features_of} already; encode them once.")
+        if self.normalized is not None and self.normalized != is_normalized:
+            theirs, mine = ("", "not ") if self.normalized else ("not ", "")
+            advice = "normalize them first" if self.normalized else "do not normalize them"
+            raise self._refused(
+                f"were learned from data that are {theirs}normalized, and {data} are {mine}normalized; {advice}"
+            )
+
     def encode(self, inputs: Tensor) -> Tensor:
         """The features of all inputs, a few at a time. Images have a channel, as networks see them."""
         inputs = inputs.unsqueeze(1) if inputs.dim() == 3 else inputs

@@ -140,7 +140,12 @@ class ReplicaStack:
             return found
 
         initial = dict(zip(different, in_threads(of_seed, different), strict=True))
-        return initial, {seed: dict(built[seed].named_buffers()) if built else {} for seed in different}
+        buffers = {seed: dict(built[seed].named_buffers()) if built else {} for seed in different}
+        if weights := self.setting.network.init:
+            for seed, params in initial.items():
+                begun = weights.put_into(seed, self.setting.network.name, params["classifier"], buffers[seed])
+                params["classifier"], buffers[seed] = begun
+        return initial, buffers
 
     def _built(self, seed: int) -> nn.Module:
         """The classifier with values. One of a user's draws its own, from PyTorch's generator: so that has the seed."""

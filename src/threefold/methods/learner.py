@@ -162,7 +162,12 @@ class Setting:
         except Exception:  # a module of a user's may look at values when it is built
             if not isinstance(self.network, OwnNetwork):
                 raise
+        try:
             return with_addressed_dropout(self.network.build(self))
+        except (ThreefoldError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise ThreefoldError(f"network {self.network.name} cannot be built: {_reason(error)}.") from error
 
 
 @lru_cache(256)
@@ -181,8 +186,12 @@ def _structure(setting: Setting) -> Structure:
         raise
     except Exception as error:
         shape = "×".join(map(str, setting.shape))
-        reason = " ".join(str(error).split())[:200]
-        raise ThreefoldError(f"network {name} cannot take inputs of {shape}: {reason}.") from error
+        raise ThreefoldError(f"network {name} cannot take inputs of {shape}: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, as the end of a sentence."""
+    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
 
 
 def _device(net: nn.Module) -> str:

@@ -65,6 +65,9 @@ class Structure:
         for call in weighted:
             if sum(call.module is other.module for other in weighted) > 1:
                 raise ThreefoldError(f"network {name} must call each layer once, and calls {call.path} twice.")
+        convolutional = any(isinstance(call.module, nn.modules.conv._ConvNd) for call in weighted)
+        if not convolutional:
+            _check_mapped(net, name, shape, device)
         output = next((call for call in reversed(weighted) if isinstance(call.module, nn.Linear)), None)
         if features:
             size = prod(next(call.shape for call in calls if call.path == features))
@@ -179,6 +182,25 @@ def _has_modes(module: nn.Module) -> bool:
     from threefold.networks.dropout import Dropout
 
     return isinstance(module, Dropout)
+
+
+def _check_mapped(net: nn.Module, name: str, shape: tuple[int, ...], device: str) -> None:
+    """Can it be mapped over replicas, as a stack without convolutions is?"""
+    last: list[str] = []  # that was called
+    hooks = [
+        module.register_forward_pre_hook(lambda module, args, path=path: last.append(path))
+        for path, module in net.named_modules()
+    ]
+    own = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+    two = {path: torch.stack([tensor.detach()] * 2) for path, tensor in own.items()}
+    try:
+        vmap(lambda each, x: functional_call(net, each, (x,)))(two, torch.zeros(2, 2, *shape, device=device))
+    except RuntimeError as error:
+        where, reason = last[-1] or "its forward", " ".join(str(error).split())[:120].rstrip(".")
+        raise ThreefoldError(f"network {name} cannot be mapped over replicas because of {where}: {reason}.") from error
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from threefold.data import Dataset, load
     from threefold.errors import ThreefoldError
+    from threefold.experiments.pretrain import pretrain
     from threefold.experiments.result import Result
     from threefold.experiments.run import run
     from threefold.methods import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         hyper,
         register,
     )
+    from threefold.networks import encoder
     from threefold.results import Store
     from threefold.scenarios import SCENARIOS
     from threefold.streams import Permuted, Split
@@ -39,12 +41,14 @@ if TYPE_CHECKING:
 _HOME = {
     "threefold.data": ("Dataset", "load"),
     "threefold.errors": ("ThreefoldError",),
+    "threefold.experiments.pretrain": ("pretrain",),
     "threefold.experiments.result": ("Result",),
     "threefold.experiments.run": ("run",),
     "threefold.methods": (
         *("AGEM", "DGR", "DGRDistill", "ER", "EWC", "ICaRL", "LwF", "Offline", "OnlineEWC", "SI", "XdG"),
         *("Method", "Part", "hyper", "register"),
     ),
+    "threefold.networks": ("encoder",),
     "threefold.streams": ("Permuted", "Split"),
     "threefold.results": ("Store",),
     "threefold.scenarios": ("SCENARIOS",),
@@ -72,8 +76,10 @@ __all__ = [
     "ThreefoldError",
     "XdG",
     "__version__",
+    "encoder",
     "hyper",
     "load",
+    "pretrain",
     "register",
     "run",
 ]

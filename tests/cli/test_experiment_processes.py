@@ -261,7 +261,7 @@ def test_a_store_that_is_moved_away_is_told_of_and_nothing_is_lost(
     assert re.fullmatch(r"threefold: store 'a\.db' was moved, deleted or replaced [^\n]*\n", ended.err)
     assert not store.exists()
     assert locks(store) == set()
-    assert len(checkpoints(store)) == 1
+    assert len(checkpoints(store)) <= 1  # none, if a cohort was just stored and the next had finished no task
     assert 4 < count(place / "b.db") < RUNS
     (place / "b.db").rename(store)
     finish(place)

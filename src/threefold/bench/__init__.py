@@ -5,7 +5,7 @@ from threefold.bench.floor import Floor, Rates, floor_of, rates
 from threefold.bench.grid import GridTime, bench_grid
 from threefold.bench.growth import Grown, grow
 from threefold.bench.profile import Spent, spent
-from threefold.bench.steps import Cost, Timing, bench, bench_methods
+from threefold.bench.steps import Cost, NetworkTiming, Timing, bench, bench_methods, bench_networks
 
 __all__ = [
     "Compared",
@@ -13,12 +13,14 @@ __all__ = [
     "Floor",
     "GridTime",
     "Grown",
+    "NetworkTiming",
     "Rates",
     "Spent",
     "Timing",
     "bench",
     "bench_grid",
     "bench_methods",
+    "bench_networks",
     "compare",
     "floor_of",
     "grow",

@@ -22,7 +22,7 @@ from threefold.engine.schedule import CONSTANT
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step_runner import runner_for
 from threefold.methods import METHODS, Method, Setting, resolve
-from threefold.networks import MLPNetwork, initial_params
+from threefold.networks import AnyNetwork, MLPNetwork, find_network, initial_params
 from threefold.randomness import generator
 from threefold.scenarios import SCENARIOS, Outputs
 from threefold.streams import Permuted, Split, Stream
@@ -76,25 +76,67 @@ def bench_methods(device: str, kind: type[Stream] = Split, replicas: int = 20, r
             yield Cost(entry.name, SCENARIOS[scenario].title, times["step"], times["none"], least)
 
 
+@dataclass(frozen=True)
+class NetworkTiming:
+    """Milliseconds per training step of all replicas of a network."""
+
+    network: str
+    batch: int
+    replicas: int
+    cohort: float
+    alone: float
+
+
+IMAGE_NETWORKS = (("cnn:channels=16-32-64-128-256", 256), ("resnet18:width=20", 32))  # and their batches
+
+
+def bench_networks(
+    device: str,
+    rounds: int = 9,
+    networks: Sequence[tuple[str, int]] = IMAGE_NETWORKS,
+    replicas: int | None = None,
+) -> Iterator[NetworkTiming]:
+    """Networks for images of CIFAR's shape in Class-IL, trained without any method; on a CPU fewer of them."""
+    where = torch.device(device)
+    number = replicas or (20 if where.type == "cuda" else 4)
+    stream = Split(stand_in(4_000, (3, 32, 32)))
+    for written, batch in networks:
+        with torch.no_grad():
+            stack = _stack(stream, Method(), "class", number, where, find_network(written), batch)
+            step, sampler = _steps(stack, ahead=0)
+            times = medians({"cohort": step, "alone": _one_after_the_other(stack, sampler)}, rounds, where)
+        yield NetworkTiming(written, batch, number, times["cohort"], times["alone"])
+
+
 SMALL = {name: {"budget": 100} for name in ("icarl", "er", "a-gem")}  # herding takes long, and is not in the step
 
 
-def stand_in(samples: int) -> Dataset:
-    """Noise of MNIST's shape: the time of a step does not depend on what the images show."""
+def stand_in(samples: int, shape: tuple[int, ...] = (28, 28)) -> Dataset:
+    """Noise of a shape, MNIST's if not given: the time of a step does not depend on what the images show."""
     total = samples + samples // 6
-    images = torch.rand(total, 28, 28, generator=generator(0, "bench"))
+    images = torch.rand(total, *shape, generator=generator(0, "bench"))
     labels = torch.arange(total) % 10
     return Dataset.from_arrays(images[:samples], labels[:samples], images[samples:], labels[samples:], name="mnist")
 
 
-def _setting(stream: Stream, scenario: str) -> Setting:
+def _setting(stream: Stream, scenario: str, network: AnyNetwork | None = None, batch: int | None = None) -> Setting:
+    """How a stream is trained; what is not given is the paper's."""
     outputs = Outputs(SCENARIOS[scenario], stream.tasks, stream.classes_per_task)
     shape = tuple(stream.inputs(stream.data.test_x[:1]).shape[1:])
-    return Setting(outputs, shape, stream.defaults.batch, MLPNetwork(width=stream.defaults.hidden))
+    network = network or MLPNetwork(width=stream.defaults.hidden)
+    return Setting(outputs, shape, batch or stream.defaults.batch, network)
 
 
-def _stack(stream: Stream, method: Method, scenario: str, replicas: int, device: torch.device) -> ReplicaStack:
-    setting, seeds = _setting(stream, scenario), range(1, replicas + 1)
+def _stack(
+    stream: Stream,
+    method: Method,
+    scenario: str,
+    replicas: int,
+    device: torch.device,
+    network: AnyNetwork | None = None,
+    batch: int | None = None,
+) -> ReplicaStack:
+    setting, seeds = _setting(stream, scenario, network, batch), range(1, replicas + 1)
     data = DeviceData(stream, setting.outputs, seeds, setting.batch, device)
     optimizer = Adam(lr=stream.defaults.lr)
     stacked = partial(optimizer.stacked, each=[optimizer] * replicas, schedule=CONSTANT)
@@ -142,7 +184,7 @@ def _one_after_the_other(stack: ReplicaStack, sampler: Sampler) -> Callable[[], 
     setting = stack.setting
     nets = [setting.network.build(setting).to(stack.device) for _ in stack.seeds]
     for net, seed in zip(nets, stack.seeds, strict=True):
-        net.load_state_dict(initial_params(net, generator(seed, "weights")))
+        net.load_state_dict(initial_params(net, generator(seed, "weights")), strict=False)  # buffers stay
     optimizers = [torch.optim.Adam(net.parameters(), lr=1e-3, fused=True) for net in nets]
     active = stack.now.active[0]
 
@@ -151,7 +193,7 @@ def _one_after_the_other(stack: ReplicaStack, sampler: Sampler) -> Callable[[], 
             indices = sampler.current.indices[replica, 0]
             x, y = stack.data.train_x[indices], torch.zeros_like(indices)
             pixels = stack.data.sequences[replica][0].pixels
-            x = x if pixels is None else x[:, pixels]
+            x = (x if pixels is None else x[:, pixels]).view(-1, *setting.shape)
             with torch.enable_grad():
                 loss = cross_entropy(torch.where(active, net(x), -torch.inf), y)
                 optimizer.zero_grad()

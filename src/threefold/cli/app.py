@@ -11,6 +11,7 @@ from threefold.cli import (
     experiments,
     exports,
     listing,
+    pretrain,
     reports,
     run,
     standard_streams,
@@ -31,6 +32,7 @@ app = typer.Typer(
     help="Continual learning, measured in three scenarios: Task-IL, Domain-IL and Class-IL.",
 )
 app.command("run")(run.run)
+app.command("pretrain")(pretrain.pretrain)
 app.command("reproduce")(experiments.reproduce)
 app.command("experiment")(experiments.experiment)
 app.command("report")(reports.report)

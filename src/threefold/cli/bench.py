@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 class What(StrEnum):
     STEPS = "steps"
+    NETWORKS = "networks"
     PROFILE = "profile"
     GROWTH = "growth"
     GRID = "grid"
@@ -21,8 +22,9 @@ class What(StrEnum):
 
 
 MEANINGS = (
-    "steps: each method's step beside its floor; profile: where the time of a step goes; growth: by replicas, hidden"
-    " units and tasks; grid: 14 points beside 14 seeds; accuracy: what capture, TF32 and sharing do to results."
+    "steps: each method's step beside its floor; networks: those for images beside plain modules; profile: where the"
+    " time of a step goes; growth: by replicas, hidden units and tasks; grid: 14 points beside 14 seeds; accuracy: what"
+    " capture, TF32 and sharing do to results."
 )
 
 
@@ -54,6 +56,8 @@ def bench(
                 match what:
                     case What.GROWTH:
                         _growth(where, rounds or 9, on)
+                    case What.NETWORKS:
+                        _networks(where, rounds or 9, on)
                     case What.PROFILE:
                         _profile(where, kind, on)
                     case _:
@@ -102,6 +106,17 @@ def _steps(device: str, kind: "type[Stream]", rounds: int, on: str) -> None:
     _show(f"a step on the second task of {kind.name} MNIST, 20 replicas, {on}", 2, columns, rows)
     say("÷ none: beside a step of None that was measured in turn with the method's")
     say("floor: the larger of products and memory, at the rates of a large product and a large copy here")
+
+
+def _networks(device: str, rounds: int, on: str) -> None:
+    from threefold import bench
+
+    rows = (
+        (t.network, str(t.batch), str(t.replicas), *_numbers(t.cohort, t.alone, t.cohort / t.alone))
+        for t in bench.bench_networks(device, rounds)
+    )
+    columns = ("network", "batch", "replicas", "cohort", "one by one", "÷ one by one")
+    _show(f"milliseconds per training step of all replicas, {on}", 1, columns, rows)
 
 
 def _profile(device: str, kind: "type[Stream]", on: str) -> None:

@@ -79,7 +79,7 @@ def _values_of(what: str) -> "Table":
         defaults = kind().model_dump(mode="json")
         meanings = [
             f"{key}: {field.description} ({_values(field)}default: "
-            f"{'none' if defaults[key] is None else as_text(defaults[key])})"
+            f"{'none' if defaults.get(key) is None else as_text(defaults[key])})"
             for key, field in kind.model_fields.items()
         ]
         table.add_row(name, escape((kind.__doc__ or "").splitlines()[0]), escape("\n".join(meanings)))

@@ -53,6 +53,12 @@ def run(
     normalize: Annotated[
         bool, typer.Option("--normalize", help="Normalise the data with the training data's mean and deviation.")
     ] = False,
+    features: Annotated[
+        str | None, typer.Option(help="Learn from frozen features: FILE.py:FUNCTION, FILE.pt or FILE.pt:SEED.")
+    ] = None,
+    augment: Annotated[
+        bool, typer.Option("--augment", help="Shift and mirror images at random, at each step anew.")
+    ] = False,
     task_id_in: Annotated[
         str | None, typer.Option(help="Task-IL: use the task in the output layer, the hidden layers, or both.")
     ] = None,
@@ -79,11 +85,12 @@ def run(
             seeds,
             data=data,
             normalize=normalize,
+            features=features,
             tasks=tasks,
             task_id_in=task_id_in,
             settings={
                 **{"iters": iters, "epochs": _epochs(epochs, online), "lr": lr, "batch": batch, "hidden": hidden},
-                **{"network": network, "optimizer": optimizer, "schedule": schedule},
+                **{"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment},
                 **{"device": device, "precision": precision},
             },
             command=typed(sys.argv),

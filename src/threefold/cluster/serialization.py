@@ -16,7 +16,7 @@ from threefold.experiments import Cohort
 from threefold.streams import Stream
 
 Ref = ray.ObjectRef[Any]
-Known = tuple[str, str, bool]  # a dataset's name and fingerprint, and whether it is normalized
+Known = tuple[str, str, bool, str]  # a dataset's name and fingerprint, whether it is normalized, of which features
 TENSORS = ("train_x", "train_y", "test_x", "test_y")
 
 
@@ -67,7 +67,9 @@ class Warehouse:
         return content, {name: self.streams[name][1] for name in streams}
 
     def _pack_stream(self, stream: Stream) -> tuple[bytes, dict[Known, Ref]]:
-        content, datasets = _pack(stream, Dataset, lambda data: (data.name, data.fingerprint, data.is_normalized))
+        content, datasets = _pack(
+            stream, Dataset, lambda data: (data.name, data.fingerprint, data.is_normalized, data.features)
+        )
         for known, data in datasets.items():
             if known not in self.datasets:  # as arrays, which all workers of a node share
                 self.datasets[known] = ray.put({field: getattr(data, field).numpy() for field in TENSORS})
@@ -97,16 +99,18 @@ def _dataset(known: Known, ref: Ref) -> Dataset:
     return _datasets[known]
 
 
-def _from_cache(name: str, fingerprint: str, is_normalized: bool) -> Dataset | None:
-    """A known dataset from this machine's own folder, where it is whole."""
-    if name not in names() or any(file.state != "good" for file in check(name)):
+def _from_cache(name: str, fingerprint: str, is_normalized: bool, features: str) -> Dataset | None:
+    """A known dataset from this machine's own folder, where it is whole. Features are not computed again."""
+    if features or name not in names() or any(file.state != "good" for file in check(name)):
         return None
     data = load(name).normalized() if is_normalized else load(name)
     return data if data.fingerprint == fingerprint else None
 
 
-def _from_driver(name: str, fingerprint: str, is_normalized: bool, arrays: dict[str, NDArray[Any]]) -> Dataset:
+def _from_driver(
+    name: str, fingerprint: str, is_normalized: bool, features: str, arrays: dict[str, NDArray[Any]]
+) -> Dataset:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # these arrays cannot be written to, and nobody does
         train_x, train_y, test_x, test_y = (torch.from_numpy(arrays[field]) for field in TENSORS)
-    return Dataset(name, train_x, train_y, test_x, test_y, fingerprint, is_normalized)
+    return Dataset(name, train_x, train_y, test_x, test_y, fingerprint, is_normalized, features)

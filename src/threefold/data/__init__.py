@@ -7,12 +7,13 @@ from typing import NamedTuple
 from threefold.data.cache import Cache, home
 from threefold.data.catalog import CATALOG, KnownDataset
 from threefold.data.dataset import Dataset
+from threefold.data.encoding import Encoder
 from threefold.data.npz import load_npz
 from threefold.data.progress import Report
 from threefold.data.sources import obtain
 from threefold.errors import ThreefoldError, unknown
 
-__all__ = ["Dataset", "FileState", "Report", "check", "fetch", "load", "names"]
+__all__ = ["Dataset", "Encoder", "FileState", "Report", "check", "fetch", "load", "names"]
 
 
 class FileState(NamedTuple):

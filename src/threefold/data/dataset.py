@@ -1,7 +1,7 @@
 """A dataset: training and test samples as tensors in memory."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from math import prod
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from threefold.data.encoding import Encoder
 from threefold.errors import ThreefoldError
 
 Array = NDArray[Any] | Tensor
@@ -37,6 +38,10 @@ class Dataset:
     test_y: Tensor
     fingerprint: str
     is_normalized: bool = False
+    features: str = ""
+    """the sum of the encoder whose features these are; empty: they are no features"""
+    encoder: str = ""
+    """its name"""
 
     @cached_property
     def classes(self) -> int:
@@ -60,16 +65,14 @@ class Dataset:
         for label in range(self.classes):
             own = torch.nonzero(self.train_y == label).flatten()
             held[own[len(own) - _held_out(share, len(own)) :]] = True
-        name = f"{self.name} validation"
-        kept = ~held
-        return type(self)(
-            name,
-            self.train_x[kept],
-            self.train_y[kept],
-            self.train_x[held],
-            self.train_y[held],
-            sha256(f"{self.fingerprint} validation {share}".encode()).hexdigest(),
-            self.is_normalized,
+        return replace(
+            self,
+            name=f"{self.name} validation",
+            train_x=self.train_x[~held],
+            train_y=self.train_y[~held],
+            test_x=self.train_x[held],
+            test_y=self.train_y[held],
+            fingerprint=sha256(f"{self.fingerprint} validation {share}".encode()).hexdigest(),
         )
 
     def normalized(self) -> Self:
@@ -88,7 +91,24 @@ class Dataset:
                 f"data {self.name} cannot be normalized: test_x has values too far from those of train_x to be divided"
                 " by their deviation."
             )
-        return type(self)(self.name, train_x, self.train_y, test_x, self.test_y, fingerprint, is_normalized=True)
+        return replace(self, train_x=train_x, test_x=test_x, fingerprint=fingerprint, is_normalized=True)
+
+    def encoded(self, function: Callable[[Tensor], Any] | Encoder) -> Self:
+        """Features in place of the inputs: what a function from a batch of inputs makes of them.
+
+        All data pass through it once, a few at a time. The function may be one of yours, or `threefold.encoder` of a
+        network that was pretrained. The fingerprint stands on the code of the function, or on the network's weights.
+        """
+        encoder = function if isinstance(function, Encoder) else Encoder.of(function)
+        encoder.check(self.name, is_normalized=self.is_normalized, features_of=self.encoder if self.features else None)
+        return replace(
+            self,
+            train_x=encoder.encode(self.train_x),
+            test_x=encoder.encode(self.test_x),
+            fingerprint=sha256(f"{self.fingerprint} features {encoder.sum}".encode()).hexdigest(),
+            features=encoder.sum,
+            encoder=encoder.name,
+        )
 
     def _check_kept(self, share: float) -> None:
         """Does a validation share leave something of every class? If not of the smallest, then not of all."""

@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from threefold.engine.augmentation import moved
 from threefold.errors import ThreefoldError
 from threefold.methods.learner import Batch
 from threefold.scenarios import Outputs
@@ -55,15 +56,22 @@ class DeviceData:
             self.tables["pixels"] = torch.stack([torch.stack(row) for row in maps]).to(device)  # type: ignore[arg-type]
         self._replica = torch.arange(len(seeds), device=device).unsqueeze(1)
 
-    def train(self, indices: Tensor, task: Tensor) -> Batch:
-        """Training samples (replicas × samples) as samples of `task`: one for all, or one each."""
-        return self._gather(self.train_x, self.train_y, indices, task)
+    def train(self, indices: Tensor, task: Tensor, moves: Tensor | None = None) -> Batch:
+        """Training samples (replicas × samples) as samples of `task`: one for all, or one each.
+
+        `moves`: numbers that say how each image is augmented (`moved`).
+        """
+        return self._gather(self.train_x, self.train_y, indices, task, moves)
 
     def test(self, indices: Tensor, task: Tensor) -> Batch:
         return self._gather(self.test_x, self.test_y, indices, task)
 
-    def _gather(self, inputs: Tensor, labels: Tensor, indices: Tensor, task: Tensor) -> Batch:
+    def _gather(
+        self, inputs: Tensor, labels: Tensor, indices: Tensor, task: Tensor, moves: Tensor | None = None
+    ) -> Batch:
         x, units, maps = inputs[indices], self.tables["units"], self.tables.get("pixels")
+        if moves is not None:  # before pixels are permuted, which is no image any more
+            x = moved(x.view(*indices.shape, *self.shape), moves).flatten(2)
         if maps is not None:
             one = task.dim() == 0
             pixels = maps.index_select(1, task.view(1)).expand_as(x) if one else maps[self._replica, task]

@@ -249,7 +249,7 @@ class StackedAdam(Stacked):
     def _fused(self, grads: Sequence[Tensor]) -> None:
         """PyTorch's fused Adam; neighbouring replicas with the same learning rate and age are updated together."""
         start = 0
-        rates = self.lr if self.schedule is CONSTANT else self.rates().tolist()
+        rates = self.lr if self.schedule == CONSTANT else self.rates().tolist()
         for (rate, taken), same in groupby(zip(rates, self.taken.tolist(), strict=True)):
             rows = slice(start, start + len(list(same)))
             adam(

@@ -12,16 +12,19 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from threefold.engine.augmentation import NUMBERS
 from threefold.engine.stack import ReplicaStack, in_place
 from threefold.engine.threads import in_threads
 from threefold.engine.training import Training
 from threefold.errors import ThreefoldError
-from threefold.methods.learner import Batch, Draws, Noise, Samples, Uniform
+from threefold.methods.learner import STEP, Batch, Draws, Noise, Samples, Uniform
+from threefold.networks import uniform
 from threefold.randomness import generator
 
 # parts of a draw's address, so not to be tuned
 STEPS_AT_ONCE = 5000  # whose samples are drawn at once
 NOISE_AT_ONCE = 50  # whose noise is drawn at once
+CURRENT = "current data"
 
 Pool = list[tuple[int, Tensor]]  # the data of a task, as tasks and the indices of their samples
 
@@ -95,6 +98,7 @@ class Sampler:
         self._memories = [_memory(stack, replica) for replica in range(len(stack.seeds))]
         self.current, self.samples, self.noise = self._chunk(0)
         self._noise: dict[str, Tensor] = {}
+        self._keys = {name: self._key(name) for name in (CURRENT, *self.samples)} if training.augment else {}
 
     def _chunk(self, number: int) -> tuple[Samples, dict[str, Samples], dict[str, Noise | Uniform]]:
         """The samples of the steps of a chunk, on the device; and what noise they want."""
@@ -119,7 +123,7 @@ class Sampler:
 
     def replaced_by(self, new: "Sampler") -> bool:
         """Take over what another task's steps work on, in the same tensors; False if that does not fit."""
-        mine, its = (self.current, self.samples), (new.current, new.samples)
+        mine, its = ((each.current, each.samples, each._keys) for each in (self, new))
         if (self.steps, self.noise) != (new.steps, new.noise) or in_place(mine, its) is not mine:
             return False
         self.task, self._order, self._memories = new.task, new._order, new._memories
@@ -138,13 +142,29 @@ class Sampler:
     def at(self, step: int | Tensor) -> tuple[Batch, dict[str, Batch | Tensor]]:
         """What the step works on; a step that is a tensor on the device is looked up there."""
         place = step if self.steps == self.at_once else step % self.at_once
-        drawn: dict[str, Batch | Tensor] = {name: self._batch(samples, place) for name, samples in self.samples.items()}
-        drawn |= {name: _column(noise, step % NOISE_AT_ONCE) for name, noise in self._noise.items()}
-        return self._batch(self.current, place), drawn
 
-    def _batch(self, samples: Samples, step: int | Tensor) -> Batch:
+        def batch(name: str, samples: Samples) -> Batch:
+            return self._batch(samples, place, *self._moves(name, samples, step))
+
+        drawn: dict[str, Batch | Tensor] = {name: batch(name, samples) for name, samples in self.samples.items()}
+        drawn |= {name: _column(noise, step % NOISE_AT_ONCE) for name, noise in self._noise.items()}
+        return batch(CURRENT, self.current), drawn
+
+    def _batch(self, samples: Samples, step: int | Tensor, moves: Tensor | None = None) -> Batch:
         task = samples.task if samples.task.dim() == 0 else _column(samples.task, step)
-        return self.stack.data.train(_column(samples.indices, step), task)
+        return self.stack.data.train(_column(samples.indices, step), task, moves)
+
+    def _key(self, name: str) -> Tensor:
+        """Of the augmentation of what is drawn under this name, for each replica."""
+        each = (generator(seed, f"augmentation of {name}", self.task) for seed in self.stack.seeds)
+        return torch.tensor([source.initial_seed() & 0x7FFFFFFF for source in each], device=self.stack.device)
+
+    def _moves(self, name: str, samples: Samples, step: int | Tensor) -> list[Tensor]:
+        """The numbers that augment a step's images: of seed, task, step and name alone. None where nothing does."""
+        if not self._keys:
+            return []
+        key = self._keys[name] + step * STEP
+        return [uniform(key.view(-1, 1, 1), 0, [samples.indices.shape[-1], NUMBERS])]
 
     def _draw(self, name: str, wish: Noise | Uniform, chunk: int) -> Tensor:
         device, draw = self.stack.device, torch.randn if isinstance(wish, Noise) else torch.rand

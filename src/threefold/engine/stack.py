@@ -88,7 +88,7 @@ class ReplicaStack:
         self.numbers = self._numbers_that_differ()
         self.parts = self.bind(self.numbers)  # with a tensor for each number, one value for each replica
         self.networks, self.beside = self._networks()
-        self.mapping: ReplicaMapping = OneByOne(len(seeds), self.device) if setting.structure.convolutional else mapped
+        self.mapping: ReplicaMapping = mapped if setting.structure.mapped else OneByOne(len(seeds), self.device)
         lent = lent or {}
         initial, buffers = self._initial({name: net for name, net in self.networks.items() if name not in lent})
         self.own = self._for_replicas(initial)  # what this stack trains
@@ -140,7 +140,12 @@ class ReplicaStack:
             return found
 
         initial = dict(zip(different, in_threads(of_seed, different), strict=True))
-        return initial, {seed: dict(built[seed].named_buffers()) if built else {} for seed in different}
+        buffers = {seed: dict(built[seed].named_buffers()) if built else {} for seed in different}
+        if weights := self.setting.network.init:
+            for seed, params in initial.items():
+                begun = weights.put_into(seed, self.setting.network.name, params["classifier"], buffers[seed])
+                params["classifier"], buffers[seed] = begun
+        return initial, buffers
 
     def _built(self, seed: int) -> nn.Module:
         """The classifier with values. One of a user's draws its own, from PyTorch's generator: so that has the seed."""

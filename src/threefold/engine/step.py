@@ -85,7 +85,7 @@ class TrainingStep:
         grads, stack.loss, buffers = gradients
         for name, value in buffers.items():
             stack.buffers[name].copy_(value)
-        if stack.optimizer.schedule is not CONSTANT:
+        if stack.optimizer.schedule != CONSTANT:
             torch.div(stack.now.step, stack.steps, out=stack.optimizer.progress)
         classifier = stack.own["classifier"]
         before = copied(classifier) if plan.writes else {}

@@ -17,6 +17,7 @@ class Training:
     device: str = "cpu"
     epochs: int | None = None  # passes through each task's data
     schedule: Schedule = CONSTANT
+    augment: bool = False  # are images shifted and mirrored at random?
 
     @property
     def length(self) -> str:

@@ -28,7 +28,7 @@ from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import METHODS, Method, Part, paper, resolve
 from threefold.methods.learner import Setting
 from threefold.methods.registry import split_parts
-from threefold.networks import NETWORKS, AnyNetwork, MLPNetwork, OwnNetwork, find_network
+from threefold.networks import NETWORKS, AnyNetwork, MLPNetwork, OwnNetwork, Weights, find_network, written_shape
 from threefold.results import Published, lookup, published_cells
 from threefold.scenarios import Outputs, Scenario, TaskIdIn
 from threefold.scenarios import find as find_scenario
@@ -51,6 +51,7 @@ class Settings(BaseModel):
     network: Annotated[AnyNetwork, PlainValidator(find_network)] = MLPNetwork()
     optimizer: Annotated[Optimizer, PlainValidator(find_optimizer)] = Adam()
     schedule: Annotated[Schedule, PlainValidator(find_schedule)] = CONSTANT
+    augment: bool = Field(False, description="true or false")
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "fp32", "tf32"] = "auto"
     _cuda: bool | None = PrivateAttr(None)
@@ -139,19 +140,32 @@ class Cell:
             batch=settings.batch or defaults.batch,
             network=network,
             schedule=settings.schedule,
+            augment=settings.augment,
             precision=settings.resolved_precision(),
             device=settings.resolved_device(),
         )
         where = _task_used_in(scenario, method, task_id_in)
         cell = cls(stream, scenario.using_task_in(where), method, training, optimizer, where)
         check_numbers(method, training, stream.tasks)
-        if refused := network.refuse(cell.setting.shape):
+        if refused := cell._refused_inputs():
             raise ThreefoldError(refused)
         check_sizes(cell.setting, device=training.device, elsewhere=settings.is_elsewhere)
         if cell.refusal():
             return cell
         check_networks(cell.name, cell.numbers, device=training.device, elsewhere=settings.is_elsewhere)
         return replace(cell, method=resolve(method, stream.name, scenario.name))
+
+    def _refused_inputs(self) -> str | None:
+        """Why the data are of no use to the network, or cannot be augmented."""
+        shape, data = self.setting.shape, self.stream.data
+        if self.training.augment and data.features:
+            return f"augment is set, but the data are features of {data.encoder}, which are computed once; give one."
+        if self.training.augment and len(shape) != 3:
+            return f"augment needs images, channels × height × width, and the data have {written_shape(shape)}."
+        network = self.training.network
+        if network.init and not network.refuse(shape):
+            network.init.fitting(self.setting.classifier(), network.name)
+        return network.refuse(shape)
 
     @property
     def name(self) -> str:
@@ -160,7 +174,8 @@ class Cell:
     @property
     def comparable(self) -> bool:
         """Is it trained as in the paper, so that its accuracy may be judged by the published one?"""
-        if self.stream.data.is_normalized:
+        data = self.stream.data
+        if data.is_normalized or data.features or self.training.augment:
             return False
         if not all(paper.trained_so(part, self.stream.name, self.scenario.name) for part in self.method.parts):
             return False
@@ -239,7 +254,11 @@ class Cell:
         """What the paper reports for this cell, if only its length is another: never beside other networks or steps."""
         training = self.training
         plain = same_value(training.network, MLPNetwork(width=self.hidden)) and training.schedule == CONSTANT
-        if not (plain and training.iters and same_value(self.optimizer, Adam(lr=self.lr))):
+        if (
+            training.augment
+            or self.stream.data.features
+            or not (plain and training.iters and same_value(self.optimizer, Adam(lr=self.lr)))
+        ):
             return None
         name = self.method.name
         if self.task_id_in == "hidden":  # Table B.1 names a method combined with XdG by the method alone
@@ -259,6 +278,8 @@ class Cell:
         }
         if self.stream.data.is_normalized:
             stream["normalized"] = True
+        if self.stream.data.features:
+            stream["features"] = self.stream.data.features
         if self.stream.tasks < self.stream.cut:
             stream["first"] = self.stream.tasks
         length = {"epochs": training.epochs} if training.epochs else {"iters": training.iters}
@@ -275,6 +296,7 @@ class Cell:
                 **length,
                 "batch": training.batch,
                 **schedule,
+                **({"augment": True} if training.augment else {}),
                 "precision": training.precision,
                 "device": training.device,
             },
@@ -320,7 +342,12 @@ class Cell:
         scenario, where = find_scenario(spec["scenario"]["name"]), spec["scenario"]["task_id_in"]
         return cls(
             kind.without_data(
-                data or "", stream["data"], stream["tasks"], stream.get("first"), stream.get("normalized", False)
+                data or "",
+                stream["data"],
+                stream["tasks"],
+                stream.get("first"),
+                stream.get("normalized", False),
+                stream.get("features") or "",
             ),
             scenario.using_task_in(where),
             _method_again(described["method"], spec["method"]["hyperparameters"]),
@@ -330,6 +357,7 @@ class Cell:
                 batch=training["batch"],
                 network=_network_again(spec["network"]),
                 schedule=value_again(SCHEDULES, training.get("schedule", {"name": CONSTANT.name})),
+                augment=training.get("augment", False),
                 precision=training["precision"],
                 device=training["device"],
             ),
@@ -353,7 +381,9 @@ class _Code(NamedTuple):
 
 def described_value(value: Value | OwnNetwork) -> dict[str, Any]:
     """A network, an optimiser or a schedule as plain data."""
-    return {"name": value.name, "hyperparameters": value.model_dump(mode="json")}
+    init = getattr(value, "init", None)
+    told = {"name": value.name, "hyperparameters": value.model_dump(mode="json")}
+    return told | ({"init": init.sum} if init else {})
 
 
 def same_value(one: Value | OwnNetwork, other: Value | OwnNetwork) -> bool:
@@ -369,7 +399,8 @@ def value_again(kinds: Mapping[str, type[V]], told: Mapping[str, Any]) -> V:
 def _network_again(told: Mapping[str, Any]) -> AnyNetwork:
     """A network to report on; one of a user's is its name."""
     if told["name"] in NETWORKS and "code" not in told:
-        return value_again(NETWORKS, told)
+        network = value_again(NETWORKS, told)
+        return network.model_copy(update={"init": Weights(told["init"])}) if told.get("init") else network
     return OwnNetwork(_not_loaded, told["name"])
 
 

@@ -56,6 +56,10 @@ def run_command(
             words += [option, str(value)]
     if stream.data.is_normalized:
         words.append("--normalize")
+    if stream.data.features:
+        words += ["--features", stream.data.encoder]
+    if training.augment:
+        words.append("--augment")
     if cell.task_id_in == "hidden":  # the others follow from the method
         words += ["--task-id-in", "hidden"]
     return shlex.join([*words, "--seeds", written_seeds(seeds)])
@@ -77,4 +81,8 @@ def _known(cell: Cell) -> bool:
     ours = all(part.name in METHODS for part in cell.method.parts) and "code" not in spec["method"] | spec["stream"]
     if "code" in spec["network"]:  # the command line can name one that is in a file
         ours = ours and ":" in cell.training.network.name
+    if (init := cell.training.network.init) and not init.file:
+        return False
+    if stream.data.features and not (":" in stream.data.encoder or stream.data.encoder.endswith(".pt")):
+        return False
     return stream.data.name in datasets() and ours and stream.tasks == stream.cut

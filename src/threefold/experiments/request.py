@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from threefold import scenarios, streams
-from threefold.data import Dataset, Report, load
+from threefold.data import Dataset, Encoder, Report, load
 from threefold.errors import ThreefoldError, unknown
 from threefold.experiments.cell import Cell, Settings, written
 from threefold.experiments.command import reproducing
@@ -18,6 +18,7 @@ from threefold.experiments.section import Kind
 from threefold.experiments.seeds import parse_seeds
 from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSpec
 from threefold.methods import METHODS, Method, Part, parse
+from threefold.networks import encoder
 from threefold.results import Store, run_key, together
 from threefold.streams import Defaults, Stream
 
@@ -145,6 +146,7 @@ def run_request(
     *,
     data: str | None = None,
     normalize: bool = False,
+    features: str | None = None,
     tasks: int | None = None,
     task_id_in: str | None = None,
     settings: Mapping[str, Any],
@@ -161,7 +163,8 @@ def run_request(
     for each in wanted:
         each.using_task_in(task_id_in)
     check_runs(len(methods) * len(wanted), len(methods) * len(wanted) * len(chosen), confirmed=yes)
-    made = _stream(stream, data, normalize, tasks, report)
+    encode = encoder(features, checked.resolved_device()) if features else None
+    made = _stream(stream, data, normalize, encode, tasks, report)
     cells = [Cell.of(made, each, given, checked, task_id_in) for given in methods.values() for each in wanted]
     answers = [(cell, cell.refusal()) for cell in cells]
     refused = [(cell, reason) for cell, reason in answers if reason]
@@ -185,7 +188,14 @@ def _method(given: Method | Part | str) -> Method:
     raise ThreefoldError(f"method must be a name such as 'ewc', a part such as EWC() or a Method, got {given!r}.")
 
 
-def _stream(given: Stream | str, data: str | None, normalize: bool, tasks: int | None, report: Report | None) -> Stream:
+def _stream(
+    given: Stream | str,
+    data: str | None,
+    normalize: bool,
+    encode: Encoder | None,
+    tasks: int | None,
+    report: Report | None,
+) -> Stream:
     if isinstance(given, str):
         kind, named = streams.find(given)
         if data and named:
@@ -193,7 +203,7 @@ def _stream(given: Stream | str, data: str | None, normalize: bool, tasks: int |
                 f"data is '{data}', but stream '{given}' names its data; use {kind.name} with data '{data}'."
             )
         chosen = load((named or "mnist") if data is None else data, report=report)
-        return kind(_as_asked(chosen, normalize), tasks)
+        return kind(_as_asked(chosen, normalize, encode), tasks)
     if not isinstance(given, Stream):
         raise ThreefoldError(f"stream must be a name such as 'split-mnist' or Split(data), got {given!r}.")
     if tasks is not None:
@@ -201,8 +211,10 @@ def _stream(given: Stream | str, data: str | None, normalize: bool, tasks: int |
     return given
 
 
-def _as_asked(data: Dataset, normalize: bool) -> Dataset:
-    return data.normalized() if normalize else data
+def _as_asked(data: Dataset, normalize: bool, encode: Encoder | None) -> Dataset:
+    """What is learned from: normalised first, then sent through what gives features."""
+    data = data.normalized() if normalize else data
+    return data.encoded(encode) if encode else data
 
 
 def experiment_request(experiment: Experiment, options: Options, source: str, report: Report | None = None) -> Request:
@@ -246,9 +258,12 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
     for part in experiment.parts:
         kind, named = streams.find(part.stream)
         settings = _settings(experiment, options, kind.defaults)
+        encode = encoder(part.features, settings[0].resolved_device()) if part.features else None
         data = load(part.data or named or "mnist", report=report)
-        stream = kind(_as_asked(data, part.normalize), part.tasks, quick.tasks if quick else None)
-        first = kind(_as_asked(data.validation(held.share), part.normalize), part.tasks, held.tasks) if held else None
+        stream = kind(_as_asked(data, part.normalize, encode), part.tasks, quick.tasks if quick else None)
+        first = None
+        if held:
+            first = kind(_as_asked(data.validation(held.share), part.normalize, encode), part.tasks, held.tasks)
         for spec, scenario in _pairs(part):
             given = spec.seeds or part.seeds or experiment.seeds
             seeds = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)

@@ -16,7 +16,7 @@ from threefold.networks import AnyNetwork
 from threefold.streams import Stream
 
 
-class _Warning(Watcher):
+class PythonWarnings(Watcher):
     """Python's own warnings are what a user of Python sees."""
 
     def warn(self, text: str) -> None:
@@ -39,6 +39,7 @@ def run(
     lr: float | None = None,
     batch: int | None = None,
     hidden: int | None = None,
+    augment: bool = False,
     device: str = "auto",
     precision: str = "auto",
     store: str | Path | None = "threefold.db",
@@ -48,14 +49,14 @@ def run(
     `stream` is a name such as "split-mnist" or a stream over data of your own; `seeds` a number of them (20 means 1
     to 20), a text such as "3-7", or a list. `network` is a name such as "cnn:norm=group", or a class or function of
     your own that takes the setting and gives a module; `optimizer` a name such as "sgd:lr=0.1,momentum=0.9". What is
-    not given (`tasks`, `iters` or `epochs`, `lr`, `batch`, `hidden`) is the paper's. Runs that are in `store` are not
-    trained again; `store=None` keeps nothing.
+    not given (`tasks`, `iters` or `epochs`, `lr`, `batch`, `hidden`) is the paper's. `augment`: images
+    are shifted and mirrored at random. Runs that are in `store` are not trained again; `store=None` keeps nothing.
     """
     settings: dict[str, Any] = {"iters": iters, "epochs": epochs, "lr": lr, "batch": batch, "hidden": hidden}
-    settings |= {"network": network, "optimizer": optimizer, "schedule": schedule}
+    settings |= {"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment}
     settings |= {"device": device, "precision": precision}
     request = run_request(
         stream, [str(scenario)], [method], seeds, tasks=tasks, task_id_in=task_id_in, settings=settings
     )
-    ((result,),) = train_requests([request], store, _Warning())
+    ((result,),) = train_requests([request], store, PythonWarnings())
     return result

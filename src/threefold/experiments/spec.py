@@ -137,6 +137,7 @@ class TrainingSpec(_Spec):
     network: NetworkName | list[NetworkName] | None = Field(None, description="one, or several to compare")
     optimizer: OptimizerName | list[OptimizerName] | None = Field(None, description="one, or several to compare")
     schedule: Annotated[str, _of_ours(find_schedule)] | None = None
+    augment: bool = Field(False, description="shift and mirror images at random")
 
     @model_validator(mode="after")
     def _consistent(self) -> "TrainingSpec":
@@ -175,6 +176,7 @@ class PartSpec(_Spec):
     stream: StreamName
     data: str | None = None
     normalize: bool = Field(False, description="with the training data's mean and deviation")
+    features: str | None = Field(None, description="FILE.py:FUNCTION or FILE.pt: what makes features of the data")
     tasks: int | None = Field(None, ge=1)
     seeds: Seeds | None = Field(None, description="of this part; the experiment's if not given")
     scenarios: list[ScenarioName] = Field(default_factory=lambda: list(scenarios.SCENARIOS), min_length=1)

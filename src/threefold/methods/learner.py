@@ -167,21 +167,31 @@ class Setting:
         except (ThreefoldError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise ThreefoldError(f"network {self.network.name} cannot be built ({reason}).") from error
+            raise ThreefoldError(f"network {self.network.name} cannot be built: {_reason(error)}.") from error
 
 
 @lru_cache(256)
 def _structure(setting: Setting) -> Structure:
     net, name = setting.classifier(), setting.network.name
+    shapes = name, setting.shape, setting.units
     try:
-        return Structure.of(net, name, setting.shape, setting.units, _device(net))
+        try:
+            return Structure.of(net, *shapes, _device(net))
+        except (RuntimeError, NotImplementedError):  # a module of a user's may look at values when it is called
+            if not isinstance(setting.network, OwnNetwork):
+                raise
+            net = with_addressed_dropout(setting.network.build(setting))
+            return Structure.of(net, *shapes, _device(net))
     except (ThreefoldError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         shape = "×".join(map(str, setting.shape))
-        reason = " ".join(str(error).split())[:200]
-        raise ThreefoldError(f"network {name} cannot take inputs of {shape}: {reason}.") from error
+        raise ThreefoldError(f"network {name} cannot take inputs of {shape}: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, as the end of a sentence."""
+    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
 
 
 def _device(net: nn.Module) -> str:

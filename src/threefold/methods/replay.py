@@ -92,7 +92,7 @@ class DGR(ForEarlierTasks):
     def refuse(self, setting: Setting) -> str | None:
         if setting.unit_interval:
             return None
-        return f"{self.name} generates values in [0, 1], but the data have others; scale them."
+        return f"{self.name} generates values in [0, 1], but the data have others; scale them, or use another method."
 
     def networks(self, setting: Setting) -> dict[str, nn.Module]:
         if setting.structure.convolutional:

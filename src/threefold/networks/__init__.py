@@ -1,13 +1,15 @@
 """Networks as plain modules for one network; the engine stacks them."""
 
 from threefold.networks.cnn import CNN
-from threefold.networks.dropout import drawing, with_addressed_dropout
+from threefold.networks.dropout import drawing, uniform, with_addressed_dropout
+from threefold.networks.features import encoder
 from threefold.networks.layers import Hidden, Layer, Shift, initial_params
 from threefold.networks.mlp import MLP
 from threefold.networks.resnet import ResNet18
-from threefold.networks.spec import NETWORKS, AnyNetwork, MLPNetwork, Network, OwnNetwork, find_network
+from threefold.networks.spec import NETWORKS, AnyNetwork, MLPNetwork, Network, OwnNetwork, find_network, written_shape
 from threefold.networks.structure import GateOn, HiddenLayer, Structure
 from threefold.networks.vae import LATENT, VAE, ConvolutionalVAE, Decoder
+from threefold.networks.weights import Weights, load_weights
 
 __all__ = [
     "CNN",
@@ -28,8 +30,13 @@ __all__ = [
     "ResNet18",
     "Shift",
     "Structure",
+    "Weights",
     "drawing",
+    "encoder",
     "find_network",
     "initial_params",
+    "load_weights",
+    "uniform",
     "with_addressed_dropout",
+    "written_shape",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Protocol
 
-from pydantic import BeforeValidator, PositiveInt
+from pydantic import BeforeValidator, ConfigDict, InstanceOf, PositiveInt
 from torch import nn
 
 from threefold.errors import ThreefoldError
@@ -16,6 +16,7 @@ from threefold.networks.cnn import CNN, Norm
 from threefold.networks.layers import Activation
 from threefold.networks.mlp import MLP
 from threefold.networks.resnet import ResNet18
+from threefold.networks.weights import Weights, load_weights
 from threefold.values import Value, as_text, build, hyper, listed, pairs_of
 
 
@@ -31,6 +32,14 @@ class Shapes(Protocol):
 
 class Network(Value):
     """A classifier by name."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    init: InstanceOf[Weights] | None = hyper(
+        "FILE.pt with the weights to begin with, its output layer left out where it is of another shape", exclude=True
+    )
+
+    def given(self) -> dict[str, Any]:
+        return super().given() | ({"init": self.init.file or self.init.sum[:12]} if self.init else {})
 
     def build(self, setting: Shapes) -> nn.Module:
         raise NotImplementedError
@@ -60,7 +69,7 @@ class _OfImages(Network):
     def refuse(self, shape: tuple[int, ...]) -> str | None:
         if len(shape) == 3:
             return None
-        return f"network {self.name} needs images, channels × height × width, and the data have {_written(shape)}."
+        return f"network {self.name} needs images, channels × height × width, and the data have {written_shape(shape)}."
 
 
 class CNNNetwork(_OfImages):
@@ -91,6 +100,8 @@ NETWORKS: dict[str, type[Network]] = {kind.name: kind for kind in (MLPNetwork, C
 
 class OwnNetwork:
     """A network of the user's: a class or function that takes the setting and gives a module."""
+
+    init = None  # its weights are what the function gives them
 
     def __init__(self, function: Callable[[Any], nn.Module], name: str | None = None) -> None:
         self.function = function
@@ -134,7 +145,10 @@ def find_network(given: Any) -> AnyNetwork:
     name, _, rest = given.partition(":")
     if rest and "=" not in rest and (name.endswith(".py") or name not in NETWORKS):
         return OwnNetwork(imported(name, rest, "network"), given)
-    return build(NETWORKS, "network", *pairs_of(given, "network"))
+    name, values = pairs_of(given, "network")
+    if name in NETWORKS and "init" in values:
+        return build(NETWORKS, "network", name, {**values, "init": load_weights(values["init"])})
+    return build(NETWORKS, "network", name, values)
 
 
 def imported(module: str, name: str, what: str) -> Any:
@@ -169,5 +183,6 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _written(shape: tuple[int, ...]) -> str:
+def written_shape(shape: tuple[int, ...]) -> str:
+    """What one sample is, in words."""
     return f"{shape[0]} features" if len(shape) == 1 else f"the shape {as_text(list(shape))}"

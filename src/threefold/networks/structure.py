@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from threefold.errors import ThreefoldError
@@ -47,6 +48,7 @@ class Structure:
     taps: tuple[Tap, ...]  # layers whose gradients for each sample are products
     convolutional: bool
     channels_last: bool  # are its convolutions quicker so on a GPU? Normalisations are slower
+    mapped: bool  # can one call do the work of all networks of a stack? For convolutions that is slower
     has_modes: bool  # does it compute something else in training than in use?
 
     @classmethod
@@ -64,6 +66,9 @@ class Structure:
         for call in weighted:
             if sum(call.module is other.module for other in weighted) > 1:
                 raise ThreefoldError(f"network {name} must call each layer once, and calls {call.path} twice.")
+        convolutional = any(isinstance(call.module, nn.modules.conv._ConvNd) for call in weighted)
+        if not convolutional:
+            _check_mapped(net, name, shape, device)
         output = next((call for call in reversed(weighted) if isinstance(call.module, nn.Linear)), None)
         if features:
             size = prod(next(call.shape for call in calls if call.path == features))
@@ -73,6 +78,7 @@ class Structure:
             raise ThreefoldError(
                 f"network {name} must have a linear layer, whose input is its features, or an attribute `features`."
             )
+        convolutional = any(isinstance(call.module, nn.modules.conv._ConvNd) for call in weighted)
         return cls(
             hidden=tuple(_hidden(calls, call) for call in weighted if call is not output),
             output=output.path if output else None,
@@ -80,8 +86,9 @@ class Structure:
             feature_size=size,
             activations=sum(prod(call.shape) for call in calls if not list(call.module.children())),
             taps=tuple(Tap(call.path, call.shape) for call in calls if _by_products(call)),
-            convolutional=any(isinstance(call.module, nn.modules.conv._ConvNd) for call in weighted),
+            convolutional=convolutional,
             channels_last=not any(isinstance(module, NORMALISATIONS) for module in net.modules()),
+            mapped=not convolutional and _maps(net, shape, device),
             has_modes=any(True for _ in net.buffers()) or any(_has_modes(module) for module in net.modules()),
         )
 
@@ -161,6 +168,18 @@ def _hidden(calls: list[_Call], call: _Call) -> HiddenLayer:
     return HiddenLayer(call.path, end.path, call.channels, isinstance(call.module, nn.Linear))
 
 
+def _maps(net: nn.Module, shape: tuple[int, ...], device: str) -> bool:
+    """Does the network compute under vmap? One of a user's may ask for values, or write into its inputs."""
+    values = dict(net.named_parameters()) | dict(net.named_buffers())
+    twice = {name: torch.stack([value.detach()] * 2) for name, value in values.items()}
+    try:
+        x = torch.zeros(2, 2, *shape, device=device)
+        vmap(lambda values, x: functional_call(net, values, (x,)))(twice, x)
+    except Exception:  # whatever a user's module raises
+        return False
+    return True
+
+
 def _by_products(call: _Call) -> bool:
     """Is a sample's gradient of this layer's weights a product?"""
     module = call.module
@@ -173,6 +192,25 @@ def _has_modes(module: nn.Module) -> bool:
     from threefold.networks.dropout import Dropout
 
     return isinstance(module, Dropout)
+
+
+def _check_mapped(net: nn.Module, name: str, shape: tuple[int, ...], device: str) -> None:
+    """Can it be mapped over replicas, as a stack without convolutions is?"""
+    last: list[str] = []  # that was called
+    hooks = [
+        module.register_forward_pre_hook(lambda module, args, path=path: last.append(path))
+        for path, module in net.named_modules()
+    ]
+    own = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+    two = {path: torch.stack([tensor.detach()] * 2) for path, tensor in own.items()}
+    try:
+        vmap(lambda each, x: functional_call(net, each, (x,)))(two, torch.zeros(2, 2, *shape, device=device))
+    except RuntimeError as error:
+        where, reason = last[-1] or "its forward", " ".join(str(error).split())[:120].rstrip(".")
+        raise ThreefoldError(f"network {name} cannot be mapped over replicas because of {where}: {reason}.") from error
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

@@ -129,6 +129,6 @@ def closing(sections: Sequence[Section]) -> str:
         places += f"<li><b>{escape(origin.device)}</b>: {escape(origin.sentence)}{software}</li>"
     return (
         f'<section id="reading"><h2>How cells are judged</h2><p>{escape(RULE)}</p></section>\n'
-        '<section id="places"><h2>What was run where, when and for how long</h2><p>Networks trained in lockstep share'
+        '<section id="places"><h2>What was run where, when and for how long</h2><p>Networks trained as one stack share'
         f" the time of their cohort; each run is counted once.</p><ul>{places}</ul></section>"
     )

@@ -60,7 +60,7 @@ def distinct(sections: Sequence[Section]) -> list[Record]:
 
 
 def machine_seconds(records: Iterable[Record]) -> float:
-    """A cohort's networks train in lockstep and each records the time of all: each counts for its share."""
+    """A cohort's networks train as one stack and each records the time of all: each counts for its share."""
     every = ((seconds, _cohort(record.environment)) for record in records for seconds in record.timings.values())
     return sum(seconds / cohort for seconds, cohort in every if not math.isnan(seconds))
 

@@ -71,6 +71,7 @@ class _Stream(_Schema):
     tasks: int = Field(ge=1, le=TASKS)
     data: str
     first: int | None = Field(None, ge=1, le=TASKS)
+    features: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
 
 
 class _Scenario(_Schema):
@@ -119,6 +120,7 @@ class _Value(_Schema):
 
 class _Network(_Value):
     code: str | None = None  # of a user's own
+    init: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")  # the sum of the weights that it began with
 
     @model_validator(mode="after")
     def _usable(self) -> "_Network":
@@ -158,6 +160,7 @@ class _Training(_Schema):
     epochs: Count | None = None
     batch: Count
     schedule: _Schedule | None = None
+    augment: bool = False
     precision: str
     device: str
 
@@ -300,6 +303,8 @@ def _check_value(kinds: Mapping[str, Any], what: str, given: _Value) -> None:
 
     kept = _told(lambda told: build(kinds, what, told.name, told.hyperparameters), given).model_dump(mode="json")
     for field, value in given.hyperparameters.items():
+        if field not in kept:
+            raise ValueError(f"hyperparameter {field} of {given.name} is none that a run has")
         if not _same(kept[field], value):
             raise ValueError(f"hyperparameter {field} of {given.name} is {value!r}, which must be {kept[field]!r}")
     if missing := sorted(kept.keys() - given.hyperparameters.keys()):

@@ -52,12 +52,18 @@ class Stream(ABC):
 
     @classmethod
     def without_data(
-        cls, name: str, fingerprint: str, tasks: int, first: int | None = None, is_normalized: bool = False
+        cls,
+        name: str,
+        fingerprint: str,
+        tasks: int,
+        first: int | None = None,
+        is_normalized: bool = False,
+        features: str = "",
     ) -> Self:
         """A stream to report on: it knows the name of its data, but cannot cut them into tasks."""
         stream = cls.__new__(cls)
-        nothing = torch.empty(0, 0)
-        stream._take(Dataset(name, nothing, nothing.long(), nothing, nothing.long(), fingerprint, is_normalized))
+        x, y = torch.empty(0, 0), torch.empty(0, 0).long()
+        stream._take(Dataset(name, x, y, x, y, fingerprint, is_normalized, features))
         stream.cut, stream.tasks = tasks, tasks if first is None else first
         return stream
 

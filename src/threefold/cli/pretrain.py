@@ -1,0 +1,74 @@
+"""`threefold pretrain`: train networks on all classes at once, and keep them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from threefold.cli.options import Device, Precision
+from threefold.cli.stdout import say
+
+if TYPE_CHECKING:
+    from threefold.experiments import Result
+
+
+def pretrain(
+    data: Annotated[str, typer.Argument(help="Dataset NAME (mnist, cifar-10, …), or FILE.npz of your own.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="FILE.pt to write; an earlier one is replaced.")],
+    network: Annotated[
+        str | None, typer.Option(help="NAME or NAME:key=value,… (threefold list networks), or FILE.py:CLASS.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="A network for each: 10 (seeds 1 to 10), 3-7, or 1,5,9.")] = "1",
+    iters: Annotated[int | None, typer.Option(help="Training iterations.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes through the data, instead of --iters.")] = None,
+    hidden: Annotated[int | None, typer.Option(help="Units in each hidden layer, short for mlp:width=.")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="NAME or NAME:key=value,…, adam if not given (threefold list optimizers).")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate, 0.001 if not given.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="Of the learning rate: constant, cosine or step:at=….")] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples in a batch, 128 if not given.")] = None,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Normalise the data with the training data's mean and deviation.")
+    ] = False,
+    augment: Annotated[
+        bool, typer.Option("--augment", help="Shift and mirror images at random, at each step anew.")
+    ] = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+) -> None:
+    """Train networks on all classes of a dataset at once, one for each seed, and write them to a file."""
+    from threefold.cli.progress import Bars, fetching
+    from threefold.cli.stopping import stopping
+    from threefold.experiments import Stopped
+    from threefold.experiments.pretrain import pretrain_request
+
+    with fetching() as report:
+        request = pretrain_request(
+            data,
+            output,
+            seeds,
+            normalize=normalize,
+            settings={
+                **{"iters": iters, "epochs": epochs, "lr": lr, "batch": batch, "hidden": hidden},
+                **{"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment},
+                **{"device": device, "precision": precision},
+            },
+            report=report,
+        )
+    try:
+        with stopping(None) as stop, Bars(1) as bars:
+            result = request.train(bars, stop)
+    except Stopped:
+        raise KeyboardInterrupt from None
+    _show(result, output)
+
+
+def _show(result: "Result", output: Path) -> None:
+    from threefold.report.formatting import plus_minus
+
+    for record in result.records:
+        say(f"seed {record.spec['seed']}: {record.matrix[-1][-1]:.2f} % of the test data correct")
+    many = len(result.records)
+    mean = f", {plus_minus(result.accuracy)} on average" if many > 1 else ""
+    say(f"{output}: {many} network{'s' if many > 1 else ''}{mean}.")

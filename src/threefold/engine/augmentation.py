@@ -1,0 +1,28 @@
+"""Images shifted and mirrored at random, anew each time that a step is trained on them."""
+
+import torch
+from torch import Tensor
+
+PADDING = 4  # zeros on each side, before an image of the old size is cut out
+NUMBERS = 3  # that decide about one image: its row, its column, and whether it is mirrored
+
+
+def moved(images: Tensor, numbers: Tensor) -> Tensor:
+    """Images (… × channels × height × width) cut out of themselves with a border of zeros, every second one mirrored.
+
+    By three numbers in [0, 1) for each image (… × 3). One gather for all: each pixel is looked up where it comes from.
+    """
+    height, width = images.shape[-2:]
+    down, right = ((numbers[..., n] * (2 * PADDING + 1)).long() - PADDING for n in (0, 1))
+    rows = torch.arange(height, device=images.device) + down.unsqueeze(-1)
+    columns = torch.arange(width, device=images.device).expand(*down.shape, width)
+    columns = torch.where(numbers[..., 2:] < 0.5, columns, width - 1 - columns) + right.unsqueeze(-1)
+    inside = _within(rows, height).unsqueeze(-1) & _within(columns, width).unsqueeze(-2)
+    places = rows.clamp(0, height - 1).unsqueeze(-1) * width + columns.clamp(0, width - 1).unsqueeze(-2)
+    flat = images.flatten(-2)
+    found = flat.gather(-1, places.flatten(-2).unsqueeze(-2).expand(flat.shape))
+    return torch.where(inside.flatten(-2).unsqueeze(-2), found, 0).view(images.shape)
+
+
+def _within(places: Tensor, size: int) -> Tensor:
+    return (places >= 0) & (places < size)

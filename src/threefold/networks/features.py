@@ -1,0 +1,95 @@
+"""Frozen features by name: of a function of the user's, or of a network that was pretrained."""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from threefold.data import Encoder
+from threefold.errors import ThreefoldError
+from threefold.networks.spec import NETWORKS, imported, written_shape
+from threefold.networks.structure import Structure
+from threefold.networks.weights import Weights, load_weights
+from threefold.values import build
+
+
+def encoder(given: Any, device: str = "cpu") -> Encoder:
+    """What `my_encoder.py:encode`, `package.module:encode`, `conv.pt`, `conv.pt:3` or a function stands for.
+
+    `conv.pt:3` is the network of seed 3. `device`: where a pretrained network computes; a function of yours decides
+    about that itself.
+    """
+    if isinstance(given, Encoder):
+        return given
+    if not isinstance(given, str):
+        return Encoder.of(given)
+    file, _, last = given.rpartition(":")
+    if given.endswith(".pt"):
+        return _pretrained(given, given, 1, device)
+    if file.endswith(".pt"):
+        if not last.isdecimal():
+            raise ThreefoldError(f"features are '{given}', but '{last}' is no seed; use {file} or {file}:1.")
+        return _pretrained(given, file, int(last), device)
+    if not file or not last:
+        raise ThreefoldError(f"features are '{given}'; use FILE.py:FUNCTION, FILE.pt or FILE.pt:SEED.")
+    return Encoder.of(imported(file, last, "features"), given)
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    shape: tuple[int, ...]
+    units: int
+
+
+class _Features:
+    """The features of one network, in eval mode."""
+
+    def __init__(self, name: str, weights: Weights, seed: int, device: str) -> None:
+        told = weights.told["network"]
+        self.shapes, self.name = _Shapes(tuple(told["shape"]), told["units"]), name
+        with torch.device("meta"):  # modules say how to compute; the weights are the file's
+            network = build(NETWORKS, "network", told["name"], told["hyperparameters"])
+            self.net = network.build(self.shapes).eval()
+        if weights.fitting(self.net, network.name) != self.net.state_dict().keys():
+            raise ValueError("the output layer is another's")
+        self.structure = Structure.of(self.net, network.name, self.shapes.shape, self.shapes.units)
+        self.device = torch.device(device if torch.cuda.is_available() else "cpu")
+        self.state = {name: value.to(self.device) for name, value in weights.of_seed(seed).items()}
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        shape = tuple(inputs.shape[1:])
+        if shape != self.shapes.shape:
+            mine, its = written_shape(self.shapes.shape), written_shape(shape)
+            raise ThreefoldError(f"features {self.name} are of a network for {mine}, and the data have {its}.")
+        exact = torch.backends.cudnn.flags(allow_tf32=False)  # they are computed once, whatever training rounds to
+        with exact, self.structure.tapped(self.net) as tapped:
+            functional_call(self.net, self.state, (inputs.to(self.device),))
+        return tapped[0]
+
+
+def _pretrained(name: str, file: str, seed: int, device: str) -> Encoder:
+    weights = load_weights(file)
+    if not weights.told:
+        raise _unusable(name, "has weights alone, and not the network that they belong to")
+    if weights.told.get("own"):
+        raise _unusable(name, "has a network of your own, which only your code can build")
+    if seed not in weights.seeds:
+        known = ", ".join(map(str, weights.seeds))
+        raise ThreefoldError(f"features are '{name}', but {Path(file).name} has no seed {seed}; it has {known}.")
+    try:
+        features = _Features(name, weights, seed, device)
+    except ThreefoldError:
+        raise
+    except Exception as error:  # the file may be anybody's
+        raise _unusable(name, "has no network that can be built") from error
+    told = repr(sorted(weights.told["network"].items()))
+    total = sha256(f"{weights.sum} {told} seed {seed}".encode()).hexdigest()
+    return Encoder(features, total, name, bool(weights.told.get("normalized")))
+
+
+def _unusable(name: str, why: str) -> ThreefoldError:
+    return ThreefoldError(f"features file '{name}' {why}; use what `threefold pretrain` wrote, or FILE.py:FUNCTION.")

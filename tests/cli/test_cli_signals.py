@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM and SIGHUP, from the first moment to the last: nothing lost, a sentence, and a status that tells."""
 
+import os
 import random
 import re
 import signal
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,16 @@ def place(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def program(folder: Path, *words: str, ignored: int | None = None) -> Iterator[subprocess.Popen[str]]:
+def program(
+    folder: Path, *words: str, ignored: int | None = None, stdout: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
     """The command as a user starts it, which loads for a while; with one signal ignored, as by nohup."""
 
     def signals() -> None:
         for number in STOPS:
             signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
 
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes = {"stdout": stdout, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([PROGRAM, *words], cwd=folder, preexec_fn=signals, **pipes)  # type: ignore[call-overload]
     try:
         yield process
@@ -154,13 +157,31 @@ def test_between_two_tasks_a_stopped_run_leaves_its_checkpoint(place: Path) -> N
     assert len(checkpoints(place / "a.db")) == 1
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_command_that_trains_nothing_ends_as_usual(place: Path, number: int, status: int) -> None:
-    with program(place, "list", "methods") as process:
+@pytest.mark.parametrize(
+    ("number", "status", "after"), [(signal.SIGINT, 130, 2.0), (signal.SIGTERM, 143, 0.0), (signal.SIGHUP, 129, 0.3)]
+)
+def test_a_command_that_trains_nothing_ends_as_usual(
+    place: Path, full_pipe: int, number: int, status: int, after: float
+) -> None:
+    with program(place, "list", "methods", stdout=full_pipe) as process:
         wait_until(lambda: signal.SIGTERM in signals_of(process, "SigCgt"))
-        time.sleep(0.3)
+        time.sleep(after)
         process.send_signal(number)
-        assert ended(process) == Ended(status, "", "threefold: stopped.\n")
+        assert (ended(process).status, ended(process).err) == (status, "threefold: stopped.\n")
+
+
+@pytest.fixture
+def full_pipe() -> Iterator[int]:
+    """Who writes to it waits, so that a quick command is still there when the signal comes."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while os.write(writer, bytes(4096)):
+            pass
+    os.set_blocking(writer, True)
+    yield writer
+    os.close(reader)
+    os.close(writer)
 
 
 def test_what_is_ignored_stays_ignored(place: Path) -> None:

@@ -115,7 +115,7 @@ def test_the_file_trains_every_network_with_every_optimizer(followed: Desk) -> N
 
 def test_optimizers_of_one_kind_are_one_stack(tiles: Dataset) -> None:
     stream, method = Split(tiles, 3), Method()
-    written = ["sgd:lr=0.1,momentum=0.9", "sgd:lr=0.01,weight_decay=0.1", "sgd:lr=0.01,nesterov=true", "adam:lr=0.1"]
+    written = ["sgd:lr=0.1,momentum=0.9", "sgd:lr=0.01,weight_decay=0.1", "sgd:lr=0.01,momentum=0.9,nesterov=true", "adam:lr=0.1"]
     settings = [Settings.checked(optimizer=each, device="cpu", batch=16, epochs=1) for each in written]
     cells = [Cell.of(stream, SCENARIOS["class"], method, each) for each in settings]
     cohorts = plan([Run(cell, seed) for cell in cells for seed in (1, 2)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_lab import SETTINGS, Ended, arrays, contents, refusal, write_npz
+from tiny_lab import SETTINGS, Ended, arrays, contents, refusal, with_option, write_npz
 
 from threefold.results import Store
 
@@ -109,6 +109,17 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
         ["rounds must be ", "got '1'", "a number greater than or equal to 3"],
     ),
     "what to bench": (["bench", "stepz"], ["what 'stepz' is not known", "did you mean 'steps'?"]),
+    "network twice": (
+        [*TINY, "--network", "cnn", "--network=mlp"],
+        ["network is given twice, as 'cnn' and 'mlp'; give it once."],
+    ),
+    "optimizer twice": ([*TINY, "--optimizer", "sgd", "--optimizer", "sgd"], ["optimizer is given twice"]),
+    "iters twice": ([*TINY, "--iters", "7"], ["iters is given twice, as '6' and '7'; give it once."]),
+    "output twice, in two ways": (
+        ["report", "-o", "a.md", "--output", "b.md"],
+        ["output is given twice, as 'a.md' and 'b.md'; give it once."],
+    ),
+    "store twice": (["export", "csv", "x.csv", "--store", "a.db", "--store", "b.db"], ["store is given twice"]),
     # hyperparameters
     "hyperparameter": ([*MNIST, "--method", "ewc:strenght=1"], ["'strenght'", "did you mean 'strength'?"]),
     "hyperparameter of none": ([*MNIST, "--method", "none:x=1"], ["method 'none' has no hyperparameters", "'x'"]),
@@ -141,20 +152,20 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "hidden 0": ([*MNIST, "--hidden", "0"], ["hidden must be ", "got '0'", "at least 1"]),
     "batch 0": ([*MNIST, "--batch", "0"], ["batch must be ", "got '0'", "at least 1"]),
     "batch larger than a task": (
-        [*TINY, "--batch", "121"],
+        with_option(TINY, "--batch", "121"),
         ["batch must be at most 120, got 121", "smallest task"],
     ),
     "hidden beyond any machine": (
-        [*TINY, "--hidden", "5000000000"],
+        with_option(TINY, "--hidden", "5000000000"),
         ["hidden must be at most", "got 5000000000", "400 EB", "are free"],
     ),
-    "batch beyond any machine": ([*TINY, "--batch", "9" * 12], ["batch must be at most", "TB of memory"]),
+    "batch beyond any machine": (with_option(TINY, "--batch", "9" * 12), ["batch must be at most", "TB of memory"]),
     "tasks beyond any machine": (
         ["run", "permuted", "--data", "tiny.npz", "--tasks", "1000000", *SETTINGS],
         ["tasks must be at most", "got 1000000", "TB of memory"],
     ),
     "iters beyond all numbers": (
-        [*TINY, "--iters", "9" * 30],
+        with_option(TINY, "--iters", "9" * 30),
         ["iters must be at most 1000000000000, got one of about 30 digits"],
     ),
     "budget beyond all numbers": (
@@ -165,15 +176,15 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
         [*TINY, "--seeds", "10000"],
         ["this would be 30,000 runs, more than 10,000", "use --yes to train them all"],
     ),
-    "tasks 0": ([*TINY, "--tasks", "0"], ["tasks must be at least 1, got 0"]),
-    "tasks negative": ([*TINY, "--tasks", "-2"], ["tasks must be at least 1, got -2"]),
+    "tasks 0": (with_option(TINY, "--tasks", "0"), ["tasks must be at least 1, got 0"]),
+    "tasks negative": (with_option(TINY, "--tasks", "-2"), ["tasks must be at least 1, got -2"]),
     "tasks that do not divide": (
-        [*TINY, "--tasks", "3"],
+        with_option(TINY, "--tasks", "3"),
         ["tasks must divide the 4 classes of tiny, got 3", "one of 1, 2, 4"],
     ),
-    "tasks a word": ([*TINY, "--tasks", "two"], ["tasks must be ", "got 'two'", "integer"]),
+    "tasks a word": (with_option(TINY, "--tasks", "two"), ["tasks must be ", "got 'two'", "integer"]),
     # combinations
-    "one class a task": ([*TINY, "--tasks", "4"], ["tasks is 4", "at least 2 classes a task"]),
+    "one class a task": (with_option(TINY, "--tasks", "4"), ["tasks is 4", "at least 2 classes a task"]),
     "one class in all": (
         ["run", "split", "--data", "one.npz", "--tasks", "1", "--scenario", "class", *SETTINGS],
         ["data must have at least 2 classes, got one with 1"],

@@ -13,6 +13,12 @@ import pytest
 SETTINGS = ["--hidden", "8", "--iters", "6", "--batch", "16", "--device", "cpu"]
 
 
+def with_option(words: list[str], option: str, value: str) -> list[str]:
+    """A command with another value for an option that it has."""
+    place = words.index(option) + 1
+    return [*words[:place], value, *words[place + 1 :]]
+
+
 class Ended(NamedTuple):
     """How a command ended."""
 

@@ -138,6 +138,7 @@ def test_settings_not_given_are_the_papers(split: Split) -> None:
         ({"optimizer": "adam:lr=0.1", "lr": 0.1}, ["lr is 0.1, but optimizer is 'adam:lr=0.1'"]),
         ({"schedule": "linear"}, ["schedule 'linear'", "constant, cosine, step"]),
         ({"schedule": "step:at=0.5-2"}, ["at of step is '2'", "less than or equal to 1"]),
+        ({"schedule": "step:factor=2"}, ["factor of step is '2'", "less than or equal to 1"]),
         ({"epochs": 0}, ["epochs must be ", "got '0'", "at least 1"]),
         ({"epochs": 1, "iters": 5}, ["iters is 5, but epochs is 1"]),
         ({"network": "cnn", "hidden": 5}, ["hidden is 5, but network is 'cnn'"]),

@@ -46,7 +46,7 @@ def run(
     ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate; the paper's if not given.")] = None,
     schedule: Annotated[
-        str | None, typer.Option(help="Of the learning rate through a task: constant, cosine or step:at=….")
+        str | None, typer.Option(help="Of the learning rate through a task: constant, cosine or step:at=…,factor=….")
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Samples in a batch; the paper's if not given.")] = None,
     data: Annotated[str | None, typer.Option(help="Dataset NAME, or FILE.npz of your own.")] = None,

@@ -133,8 +133,8 @@ class Stacked:
 
     def rates(self) -> Tensor:
         """The learning rate of each replica at this step."""
-        factor = self.schedule.factor(self.progress)
-        return self._lr if factor is None else self._lr * factor
+        multiplier = self.schedule.multiplier(self.progress)
+        return self._lr if multiplier is None else self._lr * multiplier
 
     def step(
         self, grads: Sequence[Tensor], terms: Sequence[WeightTerms] | None = None, *, whole: bool = False

@@ -45,6 +45,8 @@ class Value(BaseModel):
             key = str(first["loc"][0]) if first["loc"] else cls.name
             message = first["msg"].removeprefix("Value error, ")
             message = message[0].lower() + message[1:].rstrip(".")
+            if message.startswith("must be "):  # a whole sentence already
+                raise ThreefoldError(f"{key} of {cls.name} {message}.") from error
             raise ThreefoldError(f"hyperparameter {key} of {cls.name} is '{first['input']}': {message}.") from error
 
     def written(self) -> str:

@@ -15,6 +15,22 @@ from threefold.results import Store
 
 Cli = Callable[..., Ended]
 
+TWO_NETWORKS = """
+from functools import partial
+from torch.nn import Linear, Module
+
+class Net(Module):
+    pass
+
+def make(setting):
+    return Linear(16, setting.units)
+
+def _not_meant():
+    pass
+
+WIDTH = 5
+"""
+
 
 @pytest.fixture(scope="module")
 def wrong_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -30,6 +46,8 @@ def wrong_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_npz(folder / "pickled.npz", train_y=np.array([{}] * 240, dtype=object))
     (folder / "text.npz").write_text("not a zip archive")
     (folder / "text.db").write_text("not a database, although it is long enough to be taken for one" * 20)
+    (folder / "two.py").write_text(TWO_NETWORKS)
+    (folder / "empty.py").write_text("")
     (folder / "folder").mkdir()
     with closing(sqlite3.connect(folder / "other.db")) as other:
         other.execute("CREATE TABLE songs (title TEXT)")
@@ -91,6 +109,23 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "epochs 0": ([*PLAIN, "--epochs", "0"], ["epochs must be ", "got '0'", "at least 1"]),
     "epochs and iters": ([*PLAIN, "--iters", "5", "--epochs", "2"], ["iters is 5, but epochs is 2; give one of them"]),
     "online in two passes": ([*PLAIN, "--online", "--epochs", "2"], ["epochs is 2, but online is one pass"]),
+    "online and iters": (
+        [*PLAIN, "--online", "--iters", "5"],
+        ["iters is 5, but online is one pass; give one of them"],
+    ),
+    "betas": ([*TINY, "--optimizer", "adam:betas=0.9"], ["betas of adam must be two numbers such as 0.9-0.999"]),
+    "network of a file without its name": (
+        [*PLAIN, "--network", "two.py"],
+        ["network 'two.py' lacks the name of a class or function; use two.py:Net or two.py:make."],
+    ),
+    "network of a file without anything": (
+        [*PLAIN, "--network", "empty.py"],
+        ["network 'empty.py' lacks the name of a class or function; use empty.py:NAME."],
+    ),
+    "network of no file without its name": (
+        [*PLAIN, "--network", "no.py"],
+        ["network 'no.py' names a file that is not there; use FILE.py:NAME."],
+    ),
     "hidden units of a CNN": ([*PLAIN, "--network", "cnn", "--hidden", "5"], ["hidden is 5, but network is 'cnn'"]),
     "two rates": ([*TINY, "--lr", "0.1", "--optimizer", "sgd:lr=0.2"], ["lr is 0.1, but optimizer is 'sgd:lr=0.2'"]),
     "command": (["rum"], ["command 'rum'", "did you mean 'run'?"]),

@@ -89,7 +89,13 @@ def run(
             tasks=tasks,
             task_id_in=task_id_in,
             settings={
-                **{"iters": iters, "epochs": _epochs(epochs, online), "lr": lr, "batch": batch, "hidden": hidden},
+                **{
+                    "iters": iters,
+                    "epochs": _epochs(epochs, iters, online),
+                    "lr": lr,
+                    "batch": batch,
+                    "hidden": hidden,
+                },
                 **{"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment},
                 **{"device": device, "precision": precision},
             },
@@ -110,7 +116,9 @@ def run(
         _show(results, request.refused, store)
 
 
-def _epochs(epochs: int | None, online: bool) -> int | None:
+def _epochs(epochs: int | None, iters: int | None, online: bool) -> int | None:
+    if online and iters is not None:
+        raise ThreefoldError(f"iters is {iters}, but online is one pass; give one of them.")
     if online and epochs not in (None, 1):
         raise ThreefoldError(f"epochs is {epochs}, but online is one pass; give one of them.")
     return 1 if online else epochs

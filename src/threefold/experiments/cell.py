@@ -150,6 +150,8 @@ class Cell:
         if refused := cell._refused_inputs():
             raise ThreefoldError(refused)
         check_sizes(cell.setting, device=training.device, elsewhere=settings.is_elsewhere)
+        if isinstance(network, OwnNetwork):
+            _ = cell.setting.structure  # a module that cannot be trained is refused before anything is written
         if cell.refusal():
             return cell
         check_networks(cell.name, cell.numbers, device=training.device, elsewhere=settings.is_elsewhere)

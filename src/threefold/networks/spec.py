@@ -146,6 +146,8 @@ def find_network(given: Any) -> AnyNetwork:
             f"network must be a name such as 'cnn:norm=group', or a function of the setting, got {given!r}."
         )
     name, _, rest = given.partition(":")
+    if name.endswith(".py") and not rest:
+        raise _lacks_a_name(name)
     if rest and "=" not in rest and (name.endswith(".py") or name not in NETWORKS):
         return OwnNetwork(imported(name, rest, "network"), given)
     name, values = pairs_of(given, "network")
@@ -156,16 +158,29 @@ def find_network(given: Any) -> AnyNetwork:
 
 def imported(module: str, name: str, what: str) -> Any:
     """What a file such as `my_nets.py`, or an importable module, has under that name."""
-    try:
-        found = _from_file(Path(module)) if module.endswith(".py") else import_module(module)
-    except FileNotFoundError as error:
-        raise ThreefoldError(f"{what} '{module}:{name}' names a file that is not there; use FILE.py:NAME.") from error
-    except Exception as error:  # a user's file may raise anything
-        reason = f"{type(error).__name__}: {error}"
-        raise ThreefoldError(f"{what} '{module}:{name}' cannot be imported ({reason}).") from error
+    found = _module(module, f"{what} '{module}:{name}'")
     if not callable(own := getattr(found, name, None)):
         raise ThreefoldError(f"{what} '{module}:{name}' must name a class or function, and {module} has none of it.")
     return own
+
+
+def _module(module: str, told: str) -> ModuleType:
+    """A file or module of the user's; `told`: how a sentence names what was asked for."""
+    try:
+        return _from_file(Path(module)) if module.endswith(".py") else import_module(module)
+    except FileNotFoundError as error:
+        raise ThreefoldError(f"{told} names a file that is not there; use FILE.py:NAME.") from error
+    except Exception as error:  # a user's file may raise anything
+        raise ThreefoldError(f"{told} cannot be imported ({type(error).__name__}: {error}).") from error
+
+
+def _lacks_a_name(file: str) -> ThreefoldError:
+    """What to say of a file alone: what it has that may be meant."""
+    found = _module(file, f"network '{file}'")
+    own = (name for name, value in vars(found).items() if getattr(value, "__module__", None) == found.__name__)
+    names = [name for name in own if callable(getattr(found, name)) and not name.startswith("_")] or ["NAME"]
+    use = " or ".join(f"{file}:{name}" for name in names)
+    return ThreefoldError(f"network '{file}' lacks the name of a class or function; use {use}.")
 
 
 def _from_file(path: Path) -> ModuleType:

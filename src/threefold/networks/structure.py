@@ -62,6 +62,9 @@ class Structure:
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         if found != (2, units):
             raise ThreefoldError(f"network {name} must give {units} logits for each sample, got {found} for two.")
+        if logits.dtype != torch.float32:
+            kind = str(logits.dtype).removeprefix("torch.")
+            raise ThreefoldError(f"network {name} must give float32 logits, got {kind}.")
         weighted = [call for call in calls if isinstance(call.module, Weighted)]
         for call in weighted:
             if sum(call.module is other.module for other in weighted) > 1:

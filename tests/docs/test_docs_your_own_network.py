@@ -300,14 +300,11 @@ WRONG: dict[str, list[Any]] = {
     "other than `setting.units` logits": [wrong(with_parts(output=lambda s: nn.Linear(128, 7)))],
     "`forward` gives a tuple": [wrong(forward=lambda self, x: (self.output(self.body(x)), x))],
     "layers that do not fit the samples": [wrong(with_parts(output=lambda s: nn.Linear(100, s.units)))],
-    "`if x.mean() > 0:`, `x.max().item()` in `forward`": [
-        wrong(forward=lambda self, x: self.output(self.body(x if x.mean() > 0 else -x))),
-        wrong(forward=lambda self, x: self.output(self.body(x / x.max().item()))),
-    ],
     "`__init__` takes no setting": [without_setting()],
     "a function that gives no module": [gives_a_list],
     "tied parameters": [wrong(tied)],
     "a frozen parameter": [wrong(lambda self, setting: self.body.requires_grad_(False))],
+    "a parameter that is not float32": [wrong(lambda self, setting: self.output.double())],
     "a layer that is called twice": [
         wrong(
             with_parts(shared=lambda s: nn.Linear(128, 128)),
@@ -323,18 +320,15 @@ WRONG: dict[str, list[Any]] = {
     "no linear layer, and no `features`": [
         wrong(with_parts(output=lambda s: nn.Identity()), forward=lambda self, x: self.body(x)[:, :6])
     ],
-    "`nn.LSTM`, which `vmap` does not know": [
+    "a buffer that changes in `eval` mode": [
         wrong(
-            with_parts(
-                body=lambda s: nn.Identity(),
-                recurrent=lambda s: nn.LSTM(24, 16, batch_first=True),
-                output=lambda s: nn.Linear(16, s.units),
-            ),
-            forward=lambda self, x: self.output(self.recurrent(x.flatten(2).view(-1, 8, 24))[0][:, -1]),
+            lambda self, setting: self.register_buffer("seen", torch.zeros(())),
+            forward=lambda self, x: self.output(self.body(x + self.seen.add_(1))),
         )
     ],
     "`cnn` or `resnet18` for data that are no images": ["cnn"],
     "a file that is not there": ["no_nets.py:Net"],
+    "a file without a name": ["my_nets.py"],
     "a name that the file does not have": ["my_nets.py:Nets"],
     "a name that is not known": ["vgg"],
     "`--hidden` with another network than `mlp`": ["cnn"],

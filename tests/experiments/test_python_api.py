@@ -160,7 +160,7 @@ def test_settings_not_given_are_the_papers(split: Split) -> None:
         ({"optimizer": "sgd:betas=0.9-0.9"}, ["betas", "sgd"]),
         ({"optimizer": "adam:betas=0.9"}, ["betas of adam must be two numbers such as 0.9-0.999, got '0.9'."]),
         ({"network": Double, "method": "ewc"}, ["output.weight of Double must be float32, got float64"]),
-        ({"network": Shifted}, ["network Shifted must give float32 logits, got float64"]),
+        ({"network": Shifted}, ["logits of network Shifted must be float32, got float64"]),
         ({"optimizer": "adam:betas=0.9-1"}, ["betas of adam is '1'", "less than 1"]),
         ({"optimizer": "adamw:weight_decay=-1"}, ["weight_decay of adamw is '-1'"]),
         ({"optimizer": "sgd:nesterov=true"}, ["nesterov of sgd", "momentum"]),

@@ -91,7 +91,21 @@ class Cell:
 
     @property
     def name(self) -> str:
-        return f"{self.stream.title} {self.scenario.title} {written(self.method)}"
+        return " ".join([self.stream.title, self.scenario.title, written(self.method), *self.unlike_the_paper])
+
+    @property
+    def unlike_the_paper(self) -> list[str]:
+        """What it is trained with that is of another kind than in the paper, as the command line writes it."""
+        training, data = self.training, self.stream.data
+        told = {
+            training.network.written(): not same_value(training.network, MLPNetwork(width=self.hidden)),
+            self.optimizer.written(): not same_value(self.optimizer, Adam(lr=self.lr)),
+            training.schedule.written(): training.schedule != CONSTANT,
+            "augment": training.augment,
+            "normalize": data.is_normalized,
+            f"features {data.encoder or data.features[:8]}": bool(data.features),
+        }
+        return [text for text, unlike in told.items() if unlike]
 
     @property
     def comparable(self) -> bool:

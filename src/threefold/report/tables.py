@@ -211,6 +211,12 @@ class ResultTable:
         return [*self.cells, *self.gaps]
 
     @property
+    def heading(self) -> str:
+        """The stream, and what all cells are trained with that is not the paper's; rows tell what differs."""
+        each = [found.cell.unlike_the_paper for found in self.cells]
+        return ", ".join([self.stream, *(text for text in (each[0] if each else []) if all(text in e for e in each))])
+
+    @property
     def refused(self) -> list[Gap]:
         return [gap for gap in self.gaps if gap.reason]
 

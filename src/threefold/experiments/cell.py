@@ -267,7 +267,9 @@ class Cell:
 
     def described(self) -> dict[str, Any]:
         """The cell as plain data from which it can be made again without its data."""
-        return {"spec": self.spec(), "method": written(self.method)}
+        network = self.training.network
+        told = {"network": network.text} if isinstance(network, OwnNetwork) and network.text else {}
+        return {"spec": self.spec(), "method": written(self.method), **told}
 
     @classmethod
     def of_description(cls, described: Mapping[str, Any]) -> "Cell":
@@ -291,7 +293,7 @@ class Cell:
                 iters=training.get("iters"),
                 epochs=training.get("epochs"),
                 batch=training["batch"],
-                network=_network_again(spec["network"]),
+                network=_network_again(spec["network"], described.get("network")),
                 schedule=value_again(SCHEDULES, training.get("schedule", {"name": CONSTANT.name})),
                 augment=training.get("augment", False),
                 precision=training["precision"],
@@ -332,12 +334,14 @@ def value_again(kinds: Mapping[str, type[V]], told: Mapping[str, Any]) -> V:
     return build(kinds, "value", told["name"], told.get("hyperparameters", {}))
 
 
-def _network_again(told: Mapping[str, Any]) -> AnyNetwork:
-    """A network to report on; one of a user's is its name."""
+def _network_again(told: Mapping[str, Any], text: str | None) -> AnyNetwork:
+    """A network to report on; one of a user's is its name, and the text that the command line finds it by."""
     if told["name"] in NETWORKS and "code" not in told:
         network = value_again(NETWORKS, told)
         return network.model_copy(update={"init": Weights(told["init"])}) if told.get("init") else network
-    return OwnNetwork(_not_loaded, told["name"])
+    own = OwnNetwork(_not_loaded, text)
+    own.name = told["name"]
+    return own
 
 
 def _not_loaded(setting: Setting) -> NoReturn:

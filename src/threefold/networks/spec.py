@@ -102,13 +102,17 @@ NETWORKS: dict[str, type[Network]] = {kind.name: kind for kind in (MLPNetwork, C
 
 
 class OwnNetwork:
-    """A network of the user's: a class or function that takes the setting and gives a module."""
+    """A network of the user's: a class or function that takes the setting and gives a module.
+
+    It is known by its own name, however it was imported; `text` is what the command line finds it by, such as
+    `my_nets.py:Net`.
+    """
 
     init = None  # its weights are what the function gives them
 
-    def __init__(self, function: Callable[[Any], nn.Module], name: str | None = None) -> None:
-        self.function = function
-        self.name = name or str(getattr(function, "__qualname__", type(function).__name__))
+    def __init__(self, function: Callable[[Any], nn.Module], text: str | None = None) -> None:
+        self.function, self.text = function, text
+        self.name = str(getattr(function, "__qualname__", type(function).__name__))
 
     def build(self, setting: Shapes) -> nn.Module:
         net = self.function(setting)
@@ -123,7 +127,7 @@ class OwnNetwork:
         return {}
 
     def written(self) -> str:
-        return self.name
+        return self.text or self.name
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OwnNetwork) and self.function is other.function

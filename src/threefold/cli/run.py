@@ -158,9 +158,8 @@ def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", st
             told = f"– {dash.row} in {dash.column}: {dash.reason}"
             screen.print(printable(told), style="dim", markup=False, highlight=False)
         for found in table.cells:
-            if found.result.diverged:
-                seeds = ", ".join(map(str, found.result.diverged))
-                told = f"{found.row} in {found.column} diverged for seed {seeds}."
+            if found.diverged:
+                told = f"{found.row} in {found.column}: {found.diverged}."
                 screen.print(printable(told), markup=False, highlight=False)
         note = shortened(results, store)
         if note:

@@ -45,16 +45,24 @@ class Value(BaseModel):
             key = str(first["loc"][0]) if first["loc"] else cls.name
             message = first["msg"].removeprefix("Value error, ")
             message = message[0].lower() + message[1:].rstrip(".")
+            if message.startswith("must be "):  # a whole sentence already
+                raise ThreefoldError(f"{key} of {cls.name} {message}.") from error
             raise ThreefoldError(f"hyperparameter {key} of {cls.name} is '{first['input']}': {message}.") from error
 
     def written(self) -> str:
         """As the command line writes it, without what is usual: `cnn:channels=16-32,norm=group`."""
-        every, usual = self.model_dump(mode="json"), type(self)().model_dump(mode="json")
-        pairs = ",".join(f"{name}={as_text(value)}" for name, value in every.items() if value != usual[name])
-        return f"{self.name}:{pairs}" if pairs else self.name
+        return written_as(type(self), self.name, self.model_dump(mode="json"))
 
 
 V = TypeVar("V", bound=Value)
+
+
+def written_as(kind: type[Value] | None, name: str, every: Mapping[str, Any]) -> str:
+    """The text of a value of this kind, which need not be known here, with these hyperparameters."""
+    usual = kind().model_dump(mode="json") if kind else {}
+    told = {key: value for key, value in every.items() if key not in usual or value != usual[key]}
+    pairs = ",".join(f"{key}={as_text(value)}" for key, value in told.items())
+    return f"{name}:{pairs}" if pairs else name
 
 
 def listed(given: Any) -> Any:

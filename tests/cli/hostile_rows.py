@@ -49,7 +49,7 @@ def _trained(method: str) -> dict[str, Any]:
     theirs = {"name": "Theirs", "hyperparameters": {}, "code": "1" * 64}
     adam = {"lr": 0.1, "reset": False, "betas": [0.9, 0.999], "weight_decay": 0.0}
     sgd = {"lr": 0.1, "reset": True, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}
-    steps = {"name": "step", "hyperparameters": {"at": [0.5, 0.75], "by": 0.1}}
+    steps = {"name": "step", "hyperparameters": {"at": [0.5, 0.75], "factor": 0.1}}
     usual = {"batch": 4, "precision": "fp32", "device": "cpu"}
     if method == "er":
         optimizer = {"name": "sgd", "hyperparameters": sgd}

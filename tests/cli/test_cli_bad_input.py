@@ -9,11 +9,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_lab import SETTINGS, Ended, arrays, contents, refusal, write_npz
+from tiny_lab import SETTINGS, Ended, arrays, contents, refusal, with_option, write_npz
 
 from threefold.results import Store
 
 Cli = Callable[..., Ended]
+
+TWO_NETWORKS = """
+from functools import partial
+from torch.nn import Linear, Module
+
+class Net(Module):
+    pass
+
+def make(setting):
+    return Linear(16, setting.units)
+
+def _not_meant():
+    pass
+
+WIDTH = 5
+"""
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +46,8 @@ def wrong_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_npz(folder / "pickled.npz", train_y=np.array([{}] * 240, dtype=object))
     (folder / "text.npz").write_text("not a zip archive")
     (folder / "text.db").write_text("not a database, although it is long enough to be taken for one" * 20)
+    (folder / "two.py").write_text(TWO_NETWORKS)
+    (folder / "empty.py").write_text("")
     (folder / "folder").mkdir()
     with closing(sqlite3.connect(folder / "other.db")) as other:
         other.execute("CREATE TABLE songs (title TEXT)")
@@ -91,6 +109,23 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "epochs 0": ([*PLAIN, "--epochs", "0"], ["epochs must be ", "got '0'", "at least 1"]),
     "epochs and iters": ([*PLAIN, "--iters", "5", "--epochs", "2"], ["iters is 5, but epochs is 2; give one of them"]),
     "online in two passes": ([*PLAIN, "--online", "--epochs", "2"], ["epochs is 2, but online is one pass"]),
+    "online and iters": (
+        [*PLAIN, "--online", "--iters", "5"],
+        ["iters is 5, but online is one pass; give one of them"],
+    ),
+    "betas": ([*TINY, "--optimizer", "adam:betas=0.9"], ["betas of adam must be two numbers such as 0.9-0.999"]),
+    "network of a file without its name": (
+        [*PLAIN, "--network", "two.py"],
+        ["network 'two.py' lacks the name of a class or function; use two.py:Net or two.py:make."],
+    ),
+    "network of a file without anything": (
+        [*PLAIN, "--network", "empty.py"],
+        ["network 'empty.py' lacks the name of a class or function; use empty.py:NAME."],
+    ),
+    "network of no file without its name": (
+        [*PLAIN, "--network", "no.py"],
+        ["network 'no.py' names a file that is not there; use FILE.py:NAME."],
+    ),
     "hidden units of a CNN": ([*PLAIN, "--network", "cnn", "--hidden", "5"], ["hidden is 5, but network is 'cnn'"]),
     "two rates": ([*TINY, "--lr", "0.1", "--optimizer", "sgd:lr=0.2"], ["lr is 0.1, but optimizer is 'sgd:lr=0.2'"]),
     "command": (["rum"], ["command 'rum'", "did you mean 'run'?"]),
@@ -109,6 +144,17 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
         ["rounds must be ", "got '1'", "a number greater than or equal to 3"],
     ),
     "what to bench": (["bench", "stepz"], ["what 'stepz' is not known", "did you mean 'steps'?"]),
+    "network twice": (
+        [*TINY, "--network", "cnn", "--network=mlp"],
+        ["network is given twice, as 'cnn' and 'mlp'; give it once."],
+    ),
+    "optimizer twice": ([*TINY, "--optimizer", "sgd", "--optimizer", "sgd"], ["optimizer is given twice"]),
+    "iters twice": ([*TINY, "--iters", "7"], ["iters is given twice, as '6' and '7'; give it once."]),
+    "output twice, in two ways": (
+        ["report", "-o", "a.md", "--output", "b.md"],
+        ["output is given twice, as 'a.md' and 'b.md'; give it once."],
+    ),
+    "store twice": (["export", "csv", "x.csv", "--store", "a.db", "--store", "b.db"], ["store is given twice"]),
     # hyperparameters
     "hyperparameter": ([*MNIST, "--method", "ewc:strenght=1"], ["'strenght'", "did you mean 'strength'?"]),
     "hyperparameter of none": ([*MNIST, "--method", "none:x=1"], ["method 'none' has no hyperparameters", "'x'"]),
@@ -141,20 +187,20 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "hidden 0": ([*MNIST, "--hidden", "0"], ["hidden must be ", "got '0'", "at least 1"]),
     "batch 0": ([*MNIST, "--batch", "0"], ["batch must be ", "got '0'", "at least 1"]),
     "batch larger than a task": (
-        [*TINY, "--batch", "121"],
+        with_option(TINY, "--batch", "121"),
         ["batch must be at most 120, got 121", "smallest task"],
     ),
     "hidden beyond any machine": (
-        [*TINY, "--hidden", "5000000000"],
+        with_option(TINY, "--hidden", "5000000000"),
         ["hidden must be at most", "got 5000000000", "400 EB", "are free"],
     ),
-    "batch beyond any machine": ([*TINY, "--batch", "9" * 12], ["batch must be at most", "TB of memory"]),
+    "batch beyond any machine": (with_option(TINY, "--batch", "9" * 12), ["batch must be at most", "TB of memory"]),
     "tasks beyond any machine": (
         ["run", "permuted", "--data", "tiny.npz", "--tasks", "1000000", *SETTINGS],
         ["tasks must be at most", "got 1000000", "TB of memory"],
     ),
     "iters beyond all numbers": (
-        [*TINY, "--iters", "9" * 30],
+        with_option(TINY, "--iters", "9" * 30),
         ["iters must be at most 1000000000000, got one of about 30 digits"],
     ),
     "budget beyond all numbers": (
@@ -165,15 +211,15 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
         [*TINY, "--seeds", "10000"],
         ["this would be 30,000 runs, more than 10,000", "use --yes to train them all"],
     ),
-    "tasks 0": ([*TINY, "--tasks", "0"], ["tasks must be at least 1, got 0"]),
-    "tasks negative": ([*TINY, "--tasks", "-2"], ["tasks must be at least 1, got -2"]),
+    "tasks 0": (with_option(TINY, "--tasks", "0"), ["tasks must be at least 1, got 0"]),
+    "tasks negative": (with_option(TINY, "--tasks", "-2"), ["tasks must be at least 1, got -2"]),
     "tasks that do not divide": (
-        [*TINY, "--tasks", "3"],
+        with_option(TINY, "--tasks", "3"),
         ["tasks must divide the 4 classes of tiny, got 3", "one of 1, 2, 4"],
     ),
-    "tasks a word": ([*TINY, "--tasks", "two"], ["tasks must be ", "got 'two'", "integer"]),
+    "tasks a word": (with_option(TINY, "--tasks", "two"), ["tasks must be ", "got 'two'", "integer"]),
     # combinations
-    "one class a task": ([*TINY, "--tasks", "4"], ["tasks is 4", "at least 2 classes a task"]),
+    "one class a task": (with_option(TINY, "--tasks", "4"), ["tasks is 4", "at least 2 classes a task"]),
     "one class in all": (
         ["run", "split", "--data", "one.npz", "--tasks", "1", "--scenario", "class", *SETTINGS],
         ["data must have at least 2 classes, got one with 1"],

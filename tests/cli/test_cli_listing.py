@@ -85,6 +85,7 @@ def test_networks_optimisers_and_schedules_show_what_they_are_told(cli: Cli) -> 
     assert "(default: 0.9-0.999)" in listed
     listed = words_of(cli("list", "schedules"))
     assert re.search(r"constant The same .* cosine From .* step The learning rate .*at: shares .*0.5-0.75", listed)
+    assert re.search(r"factor: what the rate is multiplied with there .*default: 0.1", listed)
 
 
 def test_scenarios_show_what_is_asked(cli: Cli) -> None:

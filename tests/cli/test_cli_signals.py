@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from experiment_lab import Command, beside, checkpoints, count, furnish, locks, rows, server
-from tiny_lab import Ended
+from tiny_lab import Ended, with_option
 
 PROGRAM = Path(sys.executable).parent / "threefold"
 RUN = ["run", "split", "--data", "tiny.npz", "--tasks", "3", "--seeds", "2", "--method", "none", "--method", "lwf"]
@@ -150,7 +150,7 @@ def test_run_has_a_time_limit(place: Path, monkeypatch: pytest.MonkeyPatch, cli:
 
 
 def test_between_two_tasks_a_stopped_run_leaves_its_checkpoint(place: Path) -> None:
-    with Command(place, *RUN, "--iters", "300") as command:
+    with Command(place, *with_option(RUN, "--iters", "300")) as command:
         command.wait_until(lambda: checkpoints(place / "a.db"))
         command.send(signal.SIGTERM)
         assert command.ended().status == 3

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_lab import SETTINGS, Ended, Terminal, arrays
+from tiny_lab import SETTINGS, Ended, Terminal, arrays, with_option
 
 import threefold
 from threefold.cli.run import typed
@@ -174,8 +174,8 @@ def test_only_what_was_cut_is_said_to_be(lab: Path, cli: Cli, monkeypatch: pytes
     words = ["run", "split-mnist", *SETTINGS, "--scenario", "class", "--seeds"]
     assert "shortened: 2 of 20 seeds. In full" in cli(*words, "2").out
     assert "shortened" not in cli(*words, "20").out
-    assert "shortened: 5 of 6 iterations per task. In full" in cli(*words, "20", "--iters", "5").out
-    longer = cli(*words, "2", "--iters", "7").out
+    assert "shortened: 5 of 6 iterations per task. In full" in cli(*with_option(words, "--iters", "5"), "20").out
+    longer = cli(*with_option(words, "--iters", "7"), "2").out
     assert "shortened: 2 of 20 seeds. In full" in longer
     assert "--iters 7" in longer, "what was longer than the paper's stays so"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from experiment_lab import alter, count
-from tiny_lab import SETTINGS, Ended, arrays
+from tiny_lab import SETTINGS, Ended, arrays, with_option
 
 import threefold
 from threefold import Dataset, Split
@@ -83,6 +83,6 @@ def test_where_no_command_trains_all_of_it_none_is_shown(lab: Path, cli: Cli) ->
     told = "some of it was asked for in Python; ask for it there again"
     alter(lab / "a.db", "DELETE FROM runs WHERE seed = 2")
     assert cli("status", *STORE).out == f"{NAME}: 1 of 2 runs done, 1 left, about 0:00:01: {told}\n"
-    assert cli(*WORDS, "--seeds", "3-3").status == 0
+    assert cli(*with_option(WORDS, "--seeds", "3-3")).status == 0
     assert cli("status", *STORE).out == f"{NAME}: 2 of 3 runs done, 1 left, about 0:00:01: {told}\n"
     assert cli("report", *STORE).status == 0

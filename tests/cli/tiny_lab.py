@@ -13,6 +13,14 @@ import pytest
 SETTINGS = ["--hidden", "8", "--iters", "6", "--batch", "16", "--device", "cpu"]
 
 
+def with_option(words: list[str], option: str, value: str) -> list[str]:
+    """A command with this value for an option, in place of another if it has one."""
+    if option not in words:
+        return [*words, option, value]
+    place = words.index(option) + 1
+    return [*words[:place], value, *words[place + 1 :]]
+
+
 class Ended(NamedTuple):
     """How a command ended."""
 

@@ -16,8 +16,8 @@ from threefold import scenarios
 from threefold.data import Dataset, FileState, dataset
 from threefold.errors import ThreefoldError
 from threefold.experiments import Cell, request
-from threefold.experiments.cell import Settings
 from threefold.experiments.command import run_command
+from threefold.experiments.settings import Settings
 from threefold.experiments.spec import Experiment
 from threefold.methods import Method
 from threefold.results import run_key

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from small_cells import small_split
+from torch import Tensor, nn
 
 import threefold
 from threefold import Dataset, Offline, Part, Split, Store, ThreefoldError
@@ -30,6 +32,31 @@ class Homely(Part):
 
     def refuse(self, setting: Setting) -> str | None:
         return None if setting.outputs.scenario.task_known else "Homely must be told the task."
+
+
+class Double(nn.Module):
+    """Computes in float64."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__()
+        self.output = nn.Linear(setting.inputs, setting.units).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.output(x.flatten(1).double())
+        return logits
+
+
+class Shifted(nn.Module):
+    """Has float32 weights, and adds a buffer of float64."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__()
+        self.output = nn.Linear(setting.inputs, setting.units)
+        self.register_buffer("shift", torch.zeros(setting.units, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.output(x.flatten(1)) + self.shift
+        return logits
 
 
 @pytest.fixture(autouse=True)
@@ -131,13 +158,16 @@ def test_settings_not_given_are_the_papers(split: Split) -> None:
         ({"network": max}, ["network max cannot be built (TypeError: 'Setting' object is not iterable)"]),
         ({"optimizer": "sgd:lr=0"}, ["lr of sgd is '0'", "greater than 0"]),
         ({"optimizer": "sgd:betas=0.9-0.9"}, ["betas", "sgd"]),
-        ({"optimizer": "adam:betas=0.9"}, ["betas of adam"]),
+        ({"optimizer": "adam:betas=0.9"}, ["betas of adam must be two numbers such as 0.9-0.999, got '0.9'."]),
+        ({"network": Double, "method": "ewc"}, ["output.weight of Double must be float32, got float64"]),
+        ({"network": Shifted}, ["logits of network Shifted must be float32, got float64"]),
         ({"optimizer": "adam:betas=0.9-1"}, ["betas of adam is '1'", "less than 1"]),
         ({"optimizer": "adamw:weight_decay=-1"}, ["weight_decay of adamw is '-1'"]),
         ({"optimizer": "sgd:nesterov=true"}, ["nesterov of sgd", "momentum"]),
         ({"optimizer": "adam:lr=0.1", "lr": 0.1}, ["lr is 0.1, but optimizer is 'adam:lr=0.1'"]),
         ({"schedule": "linear"}, ["schedule 'linear'", "constant, cosine, step"]),
         ({"schedule": "step:at=0.5-2"}, ["at of step is '2'", "less than or equal to 1"]),
+        ({"schedule": "step:factor=2"}, ["factor of step is '2'", "less than or equal to 1"]),
         ({"epochs": 0}, ["epochs must be ", "got '0'", "at least 1"]),
         ({"epochs": 1, "iters": 5}, ["iters is 5, but epochs is 1"]),
         ({"network": "cnn", "hidden": 5}, ["hidden is 5, but network is 'cnn'"]),

@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from experiment_files import METHODS, names, requested, small_data, write
+from experiment_files import METHODS, TOP, names, requested, small_data, write
 from small_cells import cells_of, runs, seeds_of
 from tiny_lab import Ended
 
 from threefold.errors import ThreefoldError
 from threefold.experiments import Run, sections
 from threefold.experiments.cohort import plan
+from threefold.report.labels import places
 from threefold.results import Store
 
 
@@ -245,3 +246,21 @@ def test_what_is_remembered_can_be_read_without_the_data() -> None:
         (cell.name, reason) for cell, reason in found.refused
     ]
     assert dict(section.notes) == dict(found.notes)
+
+
+def test_networks_and_optimisers_of_a_file_name_its_rows_and_cohorts() -> None:
+    ways = 'iters = 6\nbatch = 16\nnetwork = ["mlp:width=8", "cnn:channels=8-16"]\noptimizer = ["adam", "sgd:lr=0.1"]'
+    file = TOP.partition("iters")[0] + ways + '\n[[methods]]\nmethod = "none"\nscenarios = ["class"]\n'
+    cells = cells_of(requested(file))
+    assert [cell.name.removeprefix("split-small Class-IL none") for cell in cells] == [
+        "",  # of the paper's kind
+        " sgd:lr=0.1",
+        " cnn:channels=8-16",
+        " cnn:channels=8-16 sgd:lr=0.1",
+    ]
+    assert [row for row, _ in places(cells).values()] == [
+        "None (mlp:width=8, adam:lr=0.001)",
+        "None (mlp:width=8, sgd:lr=0.1)",
+        "None (cnn:channels=8-16, adam:lr=0.001)",
+        "None (cnn:channels=8-16, sgd:lr=0.1)",
+    ]

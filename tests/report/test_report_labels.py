@@ -135,7 +135,7 @@ def test_another_length_is_told() -> None:
     results = [a_result(a_cell(stream(), "task", "none", iters=iters), 50.0, seeds=2) for iters in (50, 100)]
     results.append(a_result(a_cell(stream(), "class", "none", iters=50), 20.0, seeds=2))
     results.append(a_result(a_cell(stream(), "task", "ewc", iters=50), 20.0, seeds=2))
-    assert same_everywhere(table(results)) == ["None (iters=50)", "None (iters=100)", "EWC"]
+    assert same_everywhere(table(results)) == ["None (iters=50)", "None (iters=100)", "EWC (iters=50)"]
 
 
 def test_what_was_given_and_what_differs_stand_together() -> None:
@@ -144,8 +144,9 @@ def test_what_was_given_and_what_differs_stand_together() -> None:
     cells.append(a_cell(stream(), "task", "ewc:strength=2+xdg", hidden=8, lr=0.2))
     rows = same_everywhere(table([a_result(cell, 50.0, seeds=2) for cell in cells]))
     assert rows == [
-        *("EWC (strength=2, width=8)", "EWC (strength=2, width=16)"),
-        *("EWC (strength=2) + XdG (lr=0.1)", "EWC (strength=2) + XdG (lr=0.2)"),
+        *("EWC (strength=2, mlp:width=8, adam:lr=0.1)", "EWC (strength=2, mlp:width=16, adam:lr=0.1)"),
+        "EWC (strength=2) + XdG (mlp:width=8, adam:lr=0.1)",
+        "EWC (strength=2) + XdG (mlp:width=8, adam:lr=0.2)",
     ]
 
 
@@ -155,12 +156,50 @@ def test_networks_optimisers_and_schedules_are_told_by_their_names() -> None:
         return same_everywhere(table([a_result(cell, 50.0, seeds=2) for cell in cells]))
 
     cnn = {"network": "cnn:channels=8-16"}
-    assert rows({}, cnn) == ["None (network=mlp)", "None (network=cnn)"]
-    assert rows(cnn, {"network": "cnn:channels=8"}) == ["None (channels=8-16)", "None (channels=8)"]
-    ways = [cnn | {"optimizer": "sgd:lr=0.1"}, {"optimizer": "adam:lr=0.1"}]
-    assert rows(*ways) == ["None (network=cnn, optimizer=sgd)", "None (network=mlp, optimizer=adam)"]
+    assert rows({}, cnn) == ["None (mlp:width=400)", "None (cnn:channels=8-16)"]
+    assert rows(cnn, {"network": "cnn:channels=8"}) == ["None (cnn:channels=8-16)", "None (cnn:channels=8)"]
+    ways = [cnn | {"optimizer": "sgd:lr=0.1"}, {"optimizer": "adamw:lr=0.1,betas=0.5-0.9"}]
+    assert rows(*ways) == ["None (cnn:channels=8-16, sgd:lr=0.1)", "None (mlp:width=400, adamw:lr=0.1,betas=0.5-0.9)"]
     assert rows({}, {"schedule": "cosine"}) == ["None", "None (schedule=cosine)"]
+    assert rows({"schedule": "step:at=0.5"}, {}) == ["None (schedule=step:at=0.5)", "None"]
+    assert rows(cnn, cnn | {"augment": True}) == ["None", "None (augment=true)"]
     assert rows({"iters": 5}, {"epochs": 5}) == ["None (iters=5)", "None (epochs=5)"]
+
+
+def test_rows_tell_how_they_were_trained_also_where_the_methods_differ() -> None:
+    """Else a CNN's number would stand beside an MLP's without a word."""
+    ways = {"none": "cnn:channels=8", "ewc": "mlp:width=9"}
+    cells = [a_cell(stream(), "task", method, network=network, iters=5) for method, network in ways.items()]
+    assert same_everywhere(table([a_result(cell, 50.0, seeds=2) for cell in cells])) == [
+        "None (cnn:channels=8)",
+        "EWC (mlp:width=9)",
+    ]
+
+
+def test_normalised_data_features_and_augmentation_are_told(tmp_path: Path) -> None:
+    described = json.loads(json.dumps(a_cell(stream(), "task", "none", iters=5).described()))
+    changes = {
+        "None": lambda spec: None,
+        "None (normalized=true)": lambda spec: spec["stream"].update(normalized=True),
+        "None (features=eeeeeeee)": lambda spec: spec["stream"].update(features="e" * 64),
+        "None (augment=true)": lambda spec: spec["training"].update(augment=True),
+    }
+    assert labels_of(described, changes) == list(changes)
+
+
+def test_what_all_rows_have_and_the_paper_has_not_is_in_the_heading(tmp_path: Path) -> None:
+    ways = {"network": "cnn:channels=8", "optimizer": "sgd:lr=0.1", "schedule": "cosine", "augment": True}
+    cells = [a_cell(stream(), "task", method, iters=5, **ways) for method in ("none", "ewc")]
+    found = stored(tmp_path / "a.db", table([a_result(cell, 50.0, seeds=2) for cell in cells]))
+    assert same_everywhere(found) == ["None", "EWC"]
+    heading = "split-mnist, cnn:channels=8, sgd:lr=0.1, cosine, augment: average accuracy over all tasks"
+    for kind in ("terminal", "markdown", "latex", "html"):
+        shown = render([found], kind, plain=True)
+        shown = "\n".join(Page(shown).texts) if kind == "html" else shown
+        assert heading in " ".join(shown.split())
+    (row, _) = csv.DictReader(io.StringIO(render([found], "csv")))
+    told = {"network": "cnn:channels=8", "optimizer": "sgd:lr=0.1", "schedule": "cosine"}
+    assert {**row, **told, "augment": "True", "normalize": "False", "features": ""} == row
 
 
 def test_the_rate_of_an_optimiser_is_told_from_that_of_a_part() -> None:
@@ -169,7 +208,7 @@ def test_the_rate_of_an_optimiser_is_told_from_that_of_a_part() -> None:
         return {"method": method, "optimizer": {"name": "sgd", "hyperparameters": {"lr": lr}}}
 
     found = tell_apart([("mas", "Task-IL", spec(*rates)) for rates in ((1.0, 2.0), (2.0, 1.0))])
-    assert found == ["mas (mas.lr=1, optimizer.lr=2)", "mas (mas.lr=2, optimizer.lr=1)"]
+    assert found == ["mas (lr=1, sgd:lr=2.0)", "mas (lr=2, sgd:lr=1.0)"]
 
 
 def test_code_device_and_data_are_told(tmp_path: Path) -> None:
@@ -229,7 +268,7 @@ def test_a_third_hyperparameter_of_a_grid_hides_nothing() -> None:
     texts = [f"online-ewc:strength={s},decay={d}" for s in (1, 1000) for d in (0.1, 0.2, 0.3)]
     cells = [a_cell(stream(), "task", text, lr=lr) for text in texts for lr in (0.1, 0.01)]
     ((_, chart),) = charts([Section("g", "G", "grids", [a_result(cell, 60.0, seeds=2) for cell in cells])])
-    assert [panel.row for panel in chart.panels] == ["Online EWC (lr=0.1)", "Online EWC (lr=0.01)"]
+    assert [panel.row for panel in chart.panels] == ["Online EWC (adam:lr=0.1)", "Online EWC (adam:lr=0.01)"]
     assert sum(len(line.x) for panel in chart.panels for line in panel.lines) == len(cells)
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 from fake_sections import a_cell, a_result, a_table, stream, table_b1
 
-from threefold.experiments import Result, Section
+from threefold.experiments import Cell, Result, Section
 from threefold.report.tables import TableCell, incomplete, remarks, result_tables, selection
 from threefold.results import compare_all, verdict
 
@@ -173,9 +173,28 @@ def test_pairs_that_are_not_tested_are_told_with_the_reason() -> None:
 def test_a_diverged_seed_is_named_and_leaves_no_mean() -> None:
     cell = a_cell(stream(), "task", "ewc")
     board = result_tables(Section("mine", "Mine", "table", [a_result(cell, 90.0, seeds=5, diverged=[2, 4])]))[0]
-    assert board.explanations == ["EWC, Task-IL: 2 of 5 seeds diverged (2, 4), so there is no mean."]
+    assert board.explanations == [
+        "EWC, Task-IL: 2 of 5 seeds diverged (2, 4), so there is no mean; give a smaller strength or learning rate."
+    ]
     assert math.isnan(board.cells[0].lowest)
     assert board.cells[0].judgement == "differs"
+
+
+@pytest.mark.parametrize(
+    ("method", "optimizer", "told"),
+    [
+        ("ewc", "sgd:lr=0.05", "its strength 1e7 is the paper's, chosen for Adam: give a smaller strength or"),
+        ("si+er:budget=10", "adamw", "its strength 50 is the paper's, chosen for Adam: give a smaller strength or"),
+        ("ewc", "adam:lr=0.5", "give a smaller strength or"),
+        ("ewc:strength=1e7", "sgd:lr=0.05", "give a smaller strength or"),
+        ("none", "sgd:lr=0.05", "give a smaller"),
+    ],
+)
+def test_who_diverged_is_told_what_to_change(method: str, optimizer: str, told: str) -> None:
+    cell = a_cell(stream(), "task", method, optimizer=optimizer)
+    for each in (cell, Cell.of_description(cell.described())):
+        found = TableCell(a_result(each, 50.0, seeds=2, diverged=[1]), "", "")
+        assert found.diverged == f"1 of 2 seeds diverged (1), so there is no mean; {told} learning rate"
 
 
 def test_how_hyperparameters_were_selected_is_said() -> None:

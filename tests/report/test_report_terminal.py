@@ -95,11 +95,14 @@ def test_ours_stands_beside_the_published(split: Split) -> None:
 
 
 def test_the_published_number_of_a_shorter_run_is_marked(split: Split) -> None:
-    results = [a_result(a_cell(split, "task", iters=5), [87, 89]), a_result(a_cell(split, "class", lr=0.5), [19, 21])]
-    lines = drawn(results)
-    assert row(lines, "None") == ["88.00 ± 1.00", "87.19 ± 0.94", "20.00 ± 1.00", "19.90 ± 0.02"]
-    (below,) = [line for line in lines if "full length" in line]
-    assert [cell.strip() for cell in below.split("│")[1:-1]] == ["", "", "(full length)", "", "(paper's settings)"]
+    for scenario, how, ours, theirs, mark in (
+        ("task", {"iters": 5}, [87, 89], "87.19 ± 0.94", "(full length)"),
+        ("class", {"lr": 0.5}, [19, 21], "19.90 ± 0.02", "(paper's settings)"),
+    ):
+        lines = drawn([a_result(a_cell(split, scenario, **how), ours)])
+        assert row(lines, "None") == [f"{sum(ours) / 2:.2f} ± 1.00", theirs]
+        (below,) = [line for line in lines if mark in line]
+        assert [cell.strip() for cell in below.split("│")[1:-1]] == ["", "", mark]
 
 
 def test_verdicts_stand_beside_the_numbers(split: Split) -> None:
@@ -175,5 +178,5 @@ def test_titles() -> None:
 def test_the_same_method_trained_in_two_ways_has_two_rows(split: Split) -> None:
     some = [a_result(a_cell(split, "class", hidden=hidden), [20.0 + hidden]) for hidden in (10, 30)]
     lines = drawn(some)
-    assert row(lines, "None (width=10)")[0] == "30.00"
-    assert row(lines, "None (width=30)")[0] == "50.00"
+    assert row(lines, "None (mlp:width=10)")[0] == "30.00"
+    assert row(lines, "None (mlp:width=30)")[0] == "50.00"

@@ -43,6 +43,9 @@ app.command("list")(listing.listing)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 app.add_typer(exports.app, name="export")
+for group in (app, data.app, exports.app):
+    for registered in group.registered_commands:
+        registered.cls = usage.Command
 
 
 def _version(wanted: bool) -> None:

@@ -26,7 +26,9 @@ def pretrain(
         str | None, typer.Option(help="NAME or NAME:key=value,…, adam if not given (threefold list optimizers).")
     ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate, 0.001 if not given.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="Of the learning rate: constant, cosine or step:at=….")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="Of the learning rate: constant, cosine or step:at=…,factor=….")
+    ] = None,
     batch: Annotated[int | None, typer.Option(help="Samples in a batch, 128 if not given.")] = None,
     normalize: Annotated[
         bool, typer.Option("--normalize", help="Normalise the data with the training data's mean and deviation.")

@@ -46,7 +46,7 @@ def run(
     ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate; the paper's if not given.")] = None,
     schedule: Annotated[
-        str | None, typer.Option(help="Of the learning rate through a task: constant, cosine or step:at=….")
+        str | None, typer.Option(help="Of the learning rate through a task: constant, cosine or step:at=…,factor=….")
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Samples in a batch; the paper's if not given.")] = None,
     data: Annotated[str | None, typer.Option(help="Dataset NAME, or FILE.npz of your own.")] = None,
@@ -89,7 +89,13 @@ def run(
             tasks=tasks,
             task_id_in=task_id_in,
             settings={
-                **{"iters": iters, "epochs": _epochs(epochs, online), "lr": lr, "batch": batch, "hidden": hidden},
+                **{
+                    "iters": iters,
+                    "epochs": _epochs(epochs, iters, online),
+                    "lr": lr,
+                    "batch": batch,
+                    "hidden": hidden,
+                },
                 **{"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment},
                 **{"device": device, "precision": precision},
             },
@@ -110,7 +116,9 @@ def run(
         _show(results, request.refused, store)
 
 
-def _epochs(epochs: int | None, online: bool) -> int | None:
+def _epochs(epochs: int | None, iters: int | None, online: bool) -> int | None:
+    if online and iters is not None:
+        raise ThreefoldError(f"iters is {iters}, but online is one pass; give one of them.")
     if online and epochs not in (None, 1):
         raise ThreefoldError(f"epochs is {epochs}, but online is one pass; give one of them.")
     return 1 if online else epochs
@@ -150,9 +158,8 @@ def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", st
             told = f"– {dash.row} in {dash.column}: {dash.reason}"
             screen.print(printable(told), style="dim", markup=False, highlight=False)
         for found in table.cells:
-            if found.result.diverged:
-                seeds = ", ".join(map(str, found.result.diverged))
-                told = f"{found.row} in {found.column} diverged for seed {seeds}."
+            if found.diverged:
+                told = f"{found.row} in {found.column}: {found.diverged}."
                 screen.print(printable(told), markup=False, highlight=False)
         note = shortened(results, store)
         if note:

@@ -2,11 +2,40 @@
 
 import re
 import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from threefold.errors import unknown
+from typer.core import TyperCommand
+
+from threefold.errors import ThreefoldError, unknown
 
 PARSER = "Input should be "  # how the parser begins to say what a value must be
+
+
+class Command(TyperCommand):
+    """A command that refuses an option given twice: nobody knows which of the two was meant."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        seen: dict[str, str] = {}
+        for name, value in _single_values(self.params, args):
+            if name in seen:
+                raise ThreefoldError(f"{name} is given twice, as '{seen[name]}' and '{value}'; give it once.")
+            seen[name] = value
+        return super().parse_args(ctx, args)
+
+
+def _single_values(params: Sequence[Any], words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The options that were typed and take one value, each with that."""
+    options = {opt: param for param in params for opt in param.opts if opt.startswith("-") and not param.is_flag}
+    rest = iter(words)
+    for word in rest:
+        if word == "--":  # only arguments follow
+            return
+        opt, equals, value = word.partition("=")
+        if opt in options:
+            value = value if equals else next(rest, "")
+            if not options[opt].multiple:
+                yield _name(options[opt]), value
 
 
 def sentence(error: Any) -> str:

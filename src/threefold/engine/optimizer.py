@@ -28,8 +28,16 @@ class Optimizer(Value):
         raise NotImplementedError
 
 
+def _two(given: Any) -> Any:
+    """Two numbers, as the command line writes them or as a list."""
+    found = listed(given)
+    if not isinstance(found, list | tuple) or len(found) != 2:
+        raise ValueError(f"must be two numbers such as 0.9-0.999, got '{given}'")
+    return found
+
+
 Share = Annotated[float, Field(ge=0, lt=1)]
-Betas = Annotated[tuple[Share, Share], BeforeValidator(listed)]
+Betas = Annotated[tuple[Share, Share], BeforeValidator(_two)]
 
 
 class Adam(Optimizer):
@@ -133,8 +141,8 @@ class Stacked:
 
     def rates(self) -> Tensor:
         """The learning rate of each replica at this step."""
-        factor = self.schedule.factor(self.progress)
-        return self._lr if factor is None else self._lr * factor
+        multiplier = self.schedule.multiplier(self.progress)
+        return self._lr if multiplier is None else self._lr * multiplier
 
     def step(
         self, grads: Sequence[Tensor], terms: Sequence[WeightTerms] | None = None, *, whole: bool = False

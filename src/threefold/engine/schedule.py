@@ -14,7 +14,7 @@ from threefold.values import Value, build, hyper, listed, pairs_of
 class Schedule(Value):
     """A factor of the learning rate, by how much of the task is done."""
 
-    def factor(self, progress: Tensor) -> Tensor | None:
+    def multiplier(self, progress: Tensor) -> Tensor | None:
         """For each replica's progress, from 0 at the first step towards 1; None: 1 throughout."""
         return None
 
@@ -30,7 +30,7 @@ class Cosine(Schedule):
 
     name = "cosine"
 
-    def factor(self, progress: Tensor) -> Tensor:
+    def multiplier(self, progress: Tensor) -> Tensor:
         return (1 + torch.cos(math.pi * progress)) / 2
 
 
@@ -41,11 +41,11 @@ class Steps(Schedule):
     at: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], BeforeValidator(listed)] = hyper(
         "shares of the task", (0.5, 0.75)
     )
-    by: float = hyper("what the rate is multiplied with there", 0.1, gt=0, le=1)
+    factor: float = hyper("what the rate is multiplied with there", 0.1, gt=0, le=1)
 
-    def factor(self, progress: Tensor) -> Tensor:
+    def multiplier(self, progress: Tensor) -> Tensor:
         passed = progress.unsqueeze(-1) >= torch.tensor(self.at, device=progress.device)
-        return torch.as_tensor(self.by, device=progress.device) ** passed.sum(-1)
+        return torch.as_tensor(self.factor, device=progress.device) ** passed.sum(-1)
 
 
 CONSTANT = Constant()
@@ -53,7 +53,7 @@ SCHEDULES: dict[str, type[Schedule]] = {kind.name: kind for kind in (Constant, C
 
 
 def find_schedule(given: Any) -> Schedule:
-    """The schedule that `cosine` or `step:at=0.5-0.75,by=0.1` stands for."""
+    """The schedule that `cosine` or `step:at=0.5-0.75,factor=0.1` stands for."""
     if isinstance(given, Schedule):
         return given
     if not isinstance(given, str):

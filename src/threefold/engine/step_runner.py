@@ -27,7 +27,7 @@ class StepRunner(Protocol):
 
 def runner_for(stack: ReplicaStack, one_of_several: bool = False) -> StepRunner:
     """The quickest way to take steps on the stack's device; `one_of_several`: other stacks step at the same time."""
-    if stack.device.type != "cuda":
+    if stack.device.type != "cuda" or not stack.setting.structure.capturable:
         return Eager(stack)
     return Captured(stack, torch.cuda.Stream(stack.device) if one_of_several else None)  # type: ignore[no-untyped-call]
 

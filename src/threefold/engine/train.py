@@ -204,10 +204,15 @@ def _timed(seconds: dict[str, float], what: str) -> Iterator[None]:
 
 @contextmanager
 def precise(precision: str) -> Iterator[None]:
-    """TF32 products are the caller's explicit choice, whatever the process had set before."""
+    """TF32 in products and convolutions is the caller's explicit choice, whatever the process had set before."""
+    cudnn: Any = torch.backends.cudnn  # its attributes have no types
     before = torch.get_float32_matmul_precision()
+    conv, rnn = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision  # `allow_tf32` raises where they differ
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    cudnn.allow_tf32 = precision == "tf32"
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+        cudnn.allow_tf32 = conv == "tf32"
+        cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision = conv, rnn

@@ -1,6 +1,6 @@
 """Experiments: what is compared with what, planned, run and resumed."""
 
-from threefold.experiments.cell import Cell, Settings
+from threefold.experiments.cell import Cell
 from threefold.experiments.cohort import Cohort, Run
 from threefold.experiments.executor import Executor
 from threefold.experiments.request import Asked, Request, run_request
@@ -9,6 +9,7 @@ from threefold.experiments.run import run
 from threefold.experiments.scheduler import Failed, Job, Stopped, Watcher, train_requests
 from threefold.experiments.section import Section, sections
 from threefold.experiments.seeds import parse_seeds
+from threefold.experiments.settings import Settings
 
 __all__ = [
     "Asked",

@@ -4,31 +4,22 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args
+from typing import Any, NamedTuple, NoReturn
 from uuid import uuid4
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, PrivateAttr, ValidationError
 
-from threefold.engine import (
-    OPTIMIZERS,
-    SCHEDULES,
-    Adam,
-    Optimizer,
-    Schedule,
-    Training,
-    find_optimizer,
-    find_schedule,
-)
+from threefold.engine import OPTIMIZERS, SCHEDULES, Adam, Optimizer, Training
 from threefold.engine.schedule import CONSTANT
-from threefold.errors import ThreefoldError, unknown
+from threefold.errors import ThreefoldError
 from threefold.experiments.absent import absent
 from threefold.experiments.limits import check_networks, check_numbers, check_sizes
+from threefold.experiments.settings import Settings
 from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import METHODS, Method, Part, paper, resolve
 from threefold.methods.learner import Setting
 from threefold.methods.registry import split_parts
-from threefold.networks import NETWORKS, AnyNetwork, MLPNetwork, OwnNetwork, Weights, find_network, written_shape
+from threefold.networks import NETWORKS, AnyNetwork, MLPNetwork, OwnNetwork, Weights, written_shape
 from threefold.results import Published, lookup, published_cells
 from threefold.scenarios import Outputs, Scenario, TaskIdIn
 from threefold.scenarios import find as find_scenario
@@ -36,77 +27,6 @@ from threefold.streams import Stream
 from threefold.streams import find as find_stream
 from threefold.values import V, Value, build
 from threefold.version import NUMERICS
-
-
-class Settings(BaseModel):
-    """How to train. What is not given is the paper's value for the stream."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
-
-    iters: int | None = Field(None, ge=1, description="a whole number of iterations, at least 1")
-    epochs: int | None = Field(None, ge=1, description="a whole number of passes through a task's data, at least 1")
-    lr: float | None = Field(None, gt=0, description="a finite number above 0")
-    batch: int | None = Field(None, ge=1, description="a whole number of samples, at least 1")
-    hidden: int | None = Field(None, ge=1, description="a whole number of units, at least 1")
-    network: Annotated[AnyNetwork, PlainValidator(find_network)] = MLPNetwork()
-    optimizer: Annotated[Optimizer, PlainValidator(find_optimizer)] = Adam()
-    schedule: Annotated[Schedule, PlainValidator(find_schedule)] = CONSTANT
-    augment: bool = Field(False, description="true or false")
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["auto", "fp32", "tf32"] = "auto"
-    _cuda: bool | None = PrivateAttr(None)
-
-    @classmethod
-    def checked(cls, **given: Any) -> "Settings":
-        """Settings, or one sentence about the first that is wrong."""
-        try:
-            of_paper = {name for name, value in given.items() if value is None and name not in ("device", "precision")}
-            return cls(**{name: value for name, value in given.items() if name not in of_paper})._consistent()
-        except ValidationError as error:
-            first = error.errors()[0]
-            name, value = str(first["loc"][0]), first["input"]
-            field = cls.model_fields.get(name)
-            if field is None:
-                raise unknown("setting", name, cls.model_fields) from error
-            if field.description is None:  # one of a few names
-                raise unknown(name, str(value), get_args(field.annotation)) from error
-            raise ThreefoldError(f"{name} must be {field.description}, got '{value}'.") from error
-
-    def _consistent(self) -> "Settings":
-        """What may be given in two ways must be given in one."""
-        if self.iters and self.epochs:
-            raise ThreefoldError(f"iters is {self.iters}, but epochs is {self.epochs}; give one of them.")
-        if self.lr and self.optimizer.lr:
-            raise ThreefoldError(f"lr is {self.lr}, but optimizer is '{self.optimizer.written()}'; give one of them.")
-        if self.hidden and (not isinstance(self.network, MLPNetwork) or self.network.width):
-            name = self.network.written()
-            raise ThreefoldError(f"hidden is {self.hidden}, but network is '{name}'; hidden is short for mlp:width=.")
-        return self
-
-    def elsewhere(self, cuda: bool | None) -> "Settings":
-        """The same for training on other machines, which have CUDA devices or not; None: for training here."""
-        copy = self.model_copy()
-        copy._cuda = cuda
-        return copy
-
-    @property
-    def is_elsewhere(self) -> bool:
-        return self._cuda is not None
-
-    def resolved_device(self) -> str:
-        available = torch.cuda.is_available() if self._cuda is None else self._cuda
-        if self.device == "cuda" and not available:
-            raise ThreefoldError("device is 'cuda', but there is no CUDA device here; use 'cpu' or 'auto'.")
-        device = "cuda" if available and self.device != "cpu" else "cpu"
-        if self.precision == "tf32" and device == "cpu":
-            raise ThreefoldError("precision is 'tf32', which only a CUDA device has; use 'fp32'.")
-        return device
-
-    def resolved_precision(self) -> str:
-        """Of matrix products: on a GPU tf32 unless asked otherwise, which moves no mean (docs/reproduction.md)."""
-        usual = "tf32" if self.resolved_device() == "cuda" else "fp32"
-        return usual if self.precision == "auto" else self.precision
-
 
 _NUMBERS: dict[tuple[Setting, tuple[tuple[type[Part], str], ...]], int] = {}
 
@@ -150,6 +70,8 @@ class Cell:
         if refused := cell._refused_inputs():
             raise ThreefoldError(refused)
         check_sizes(cell.setting, device=training.device, elsewhere=settings.is_elsewhere)
+        if isinstance(network, OwnNetwork):
+            _ = cell.setting.structure  # a module that cannot be trained is refused before anything is written
         if cell.refusal():
             return cell
         check_networks(cell.name, cell.numbers, device=training.device, elsewhere=settings.is_elsewhere)
@@ -169,7 +91,21 @@ class Cell:
 
     @property
     def name(self) -> str:
-        return f"{self.stream.title} {self.scenario.title} {written(self.method)}"
+        return " ".join([self.stream.title, self.scenario.title, written(self.method), *self.unlike_the_paper])
+
+    @property
+    def unlike_the_paper(self) -> list[str]:
+        """What it is trained with that is of another kind than in the paper, as the command line writes it."""
+        training, data = self.training, self.stream.data
+        told = {
+            training.network.written(): not same_value(training.network, MLPNetwork(width=self.hidden)),
+            self.optimizer.written(): not same_value(self.optimizer, Adam(lr=self.lr)),
+            training.schedule.written(): training.schedule != CONSTANT,
+            "augment": training.augment,
+            "normalize": data.is_normalized,
+            f"features {data.encoder or data.features[:8]}": bool(data.features),
+        }
+        return [text for text, unlike in told.items() if unlike]
 
     @property
     def comparable(self) -> bool:
@@ -331,7 +267,9 @@ class Cell:
 
     def described(self) -> dict[str, Any]:
         """The cell as plain data from which it can be made again without its data."""
-        return {"spec": self.spec(), "method": written(self.method)}
+        network = self.training.network
+        told = {"network": network.text} if isinstance(network, OwnNetwork) and network.text else {}
+        return {"spec": self.spec(), "method": written(self.method), **told}
 
     @classmethod
     def of_description(cls, described: Mapping[str, Any]) -> "Cell":
@@ -355,7 +293,7 @@ class Cell:
                 iters=training.get("iters"),
                 epochs=training.get("epochs"),
                 batch=training["batch"],
-                network=_network_again(spec["network"]),
+                network=_network_again(spec["network"], described.get("network")),
                 schedule=value_again(SCHEDULES, training.get("schedule", {"name": CONSTANT.name})),
                 augment=training.get("augment", False),
                 precision=training["precision"],
@@ -396,12 +334,14 @@ def value_again(kinds: Mapping[str, type[V]], told: Mapping[str, Any]) -> V:
     return build(kinds, "value", told["name"], told.get("hyperparameters", {}))
 
 
-def _network_again(told: Mapping[str, Any]) -> AnyNetwork:
-    """A network to report on; one of a user's is its name."""
+def _network_again(told: Mapping[str, Any], text: str | None) -> AnyNetwork:
+    """A network to report on; one of a user's is its name, and the text that the command line finds it by."""
     if told["name"] in NETWORKS and "code" not in told:
         network = value_again(NETWORKS, told)
         return network.model_copy(update={"init": Weights(told["init"])}) if told.get("init") else network
-    return OwnNetwork(_not_loaded, told["name"])
+    own = OwnNetwork(_not_loaded, text)
+    own.name = told["name"]
+    return own
 
 
 def _not_loaded(setting: Setting) -> NoReturn:

@@ -80,7 +80,7 @@ def _known(cell: Cell) -> bool:
     stream, spec = cell.stream, cell.spec()
     ours = all(part.name in METHODS for part in cell.method.parts) and "code" not in spec["method"] | spec["stream"]
     if "code" in spec["network"]:  # the command line can name one that is in a file
-        ours = ours and ":" in cell.training.network.name
+        ours = ours and ":" in cell.training.network.written()
     if (init := cell.training.network.init) and not init.file:
         return False
     if stream.data.features and not (":" in stream.data.encoder or stream.data.encoder.endswith(".pt")):

@@ -14,7 +14,7 @@ from threefold import scenarios
 from threefold.data import Dataset, Report, load
 from threefold.engine import Optimizer, Schedule
 from threefold.errors import ThreefoldError
-from threefold.experiments.cell import Cell, Settings, described_value
+from threefold.experiments.cell import Cell, described_value
 from threefold.experiments.limits import check_runs
 from threefold.experiments.records import environment
 from threefold.experiments.request import Asked, Request
@@ -22,6 +22,7 @@ from threefold.experiments.result import Result
 from threefold.experiments.run import PythonWarnings
 from threefold.experiments.scheduler import Watcher, train_requests
 from threefold.experiments.seeds import parse_seeds
+from threefold.experiments.settings import Settings
 from threefold.methods import Method, Part
 from threefold.methods.learner import Memory, Params, Stack
 from threefold.networks import AnyNetwork, OwnNetwork

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from threefold import scenarios, streams
 from threefold.data import Dataset, Encoder, Report, load
 from threefold.errors import ThreefoldError, unknown
-from threefold.experiments.cell import Cell, Settings, written
+from threefold.experiments.cell import Cell, written
 from threefold.experiments.command import reproducing
 from threefold.experiments.limits import check_runs
 from threefold.experiments.section import Kind
 from threefold.experiments.seeds import parse_seeds
+from threefold.experiments.settings import Settings
 from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSpec
 from threefold.methods import METHODS, Method, Part, parse
 from threefold.networks import encoder

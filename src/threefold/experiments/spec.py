@@ -13,9 +13,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from threefold import scenarios, streams
 from threefold.engine import find_optimizer, find_schedule
 from threefold.errors import ThreefoldError, unknown
-from threefold.experiments.cell import Settings
 from threefold.experiments.section import Kind
 from threefold.experiments.seeds import parse_seeds, written_seeds
+from threefold.experiments.settings import Settings
 from threefold.experiments.spec_errors import sentence
 from threefold.methods import Method, build
 from threefold.methods.registry import METHODS

@@ -156,5 +156,11 @@ def _sample_by_sample(learner: Learner, params: Params, batch: Batch, label: Ten
         logits = learner.logits(x[None], task[None], learner.params | params)
         return _log_chance(logits, learner.now.active[task[None]], label[None]).sum()
 
-    gradients = vmap(grad(likelihood), (None, 0, 0, 0))(params, batch.x, batch.task, label)
+    each = grad(likelihood)
+    if learner.setting.structure.samples_mapped:
+        gradients = vmap(each, (None, 0, 0, 0))(params, batch.x, batch.task, label)
+    else:
+        samples = zip(batch.x, batch.task, label, strict=True)
+        found = [each(params, *sample) for sample in samples]
+        gradients = {name: torch.stack([g[name] for g in found]) for name in params}
     return {name: torch.tensordot(weight, g**2, 1) for name, g in gradients.items()}

@@ -23,12 +23,15 @@ class XdG(Part):
     )
 
     def refuse(self, setting: Setting) -> str | None:
-        if setting.outputs.scenario.task_known:
-            return None
-        return (
-            "XdG chooses its gates by the task, so the task must be given at test time;"
-            f" in {setting.outputs.scenario.title} it is not."
-        )
+        if not setting.outputs.scenario.task_known:
+            return (
+                "XdG chooses its gates by the task, so the task must be given at test time;"
+                f" in {setting.outputs.scenario.title} it is not."
+            )
+        if not setting.structure.hidden:
+            name = setting.network.name
+            return f"XdG gates linear and convolutional layers before the last one, and network {name} has none."
+        return None
 
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:
         tasks = range(setting.outputs.tasks)

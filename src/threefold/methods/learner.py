@@ -162,8 +162,13 @@ class Setting:
         except Exception:  # a module of a user's may look at values when it is built
             if not isinstance(self.network, OwnNetwork):
                 raise
+        return self.built()
+
+    def built(self) -> nn.Module:
+        """The classifier with values, whichever."""
         try:
-            return with_addressed_dropout(self.network.build(self))
+            with torch.random.fork_rng(devices=[]):
+                return with_addressed_dropout(self.network.build(self))
         except (ThreefoldError, torch.OutOfMemoryError):
             raise
         except Exception as error:
@@ -172,16 +177,10 @@ class Setting:
 
 @lru_cache(256)
 def _structure(setting: Setting) -> Structure:
-    net, name = setting.classifier(), setting.network.name
-    shapes = name, setting.shape, setting.units
+    """Found with values: without, PyTorch imports its compiler to compute shapes, which takes seconds."""
+    net, name = setting.built(), setting.network.name
     try:
-        try:
-            return Structure.of(net, *shapes, _device(net))
-        except (RuntimeError, NotImplementedError):  # a module of a user's may look at values when it is called
-            if not isinstance(setting.network, OwnNetwork):
-                raise
-            net = with_addressed_dropout(setting.network.build(setting))
-            return Structure.of(net, *shapes, _device(net))
+        return Structure.of(net, name, setting.shape, setting.units, _device(net))
     except (ThreefoldError, torch.OutOfMemoryError):
         raise
     except Exception as error:

@@ -54,5 +54,6 @@ def _resolved(part: Part, stream: str, scenario: str) -> Part:
                 f"{name} of {part.name} was not given, and the paper has none for {stream} streams in the"
                 f" {scenario} scenario; use {part.name}:{name}=NUMBER."
             )
-    values = part.model_dump() | {name: float(known[name]) for name in missing}
-    return type(part).model_construct(_fields_set=part.model_fields_set, **values)  # what was given stays marked so
+    found = part.model_copy(update={name: float(known[name]) for name in missing})
+    found.model_fields_set.difference_update(missing)  # what was given stays marked so
+    return found

@@ -84,15 +84,23 @@ def initial_params(net: nn.Module, generator: torch.Generator) -> dict[str, Tens
 
 
 def check_parameters(net: nn.Module) -> None:
-    """Each parameter of a stack is a tensor of its own, and all are trained."""
+    """Each parameter of a stack is a tensor of its own, of the usual kind, and all are trained."""
     names = [[name for name, _ in net.named_parameters(remove_duplicate=once)] for once in (True, False)]
     if tied := sorted(set(names[1]) - set(names[0])):
         raise ThreefoldError(
             f"{tied[0]} of {type(net).__name__} is also another of its parameters; each must have its own."
         )
     for name, parameter in net.named_parameters():
+        check_dtype(f"{name} of {type(net).__name__} must be", parameter)
         if not parameter.requires_grad:
             raise ThreefoldError(
                 f"{name} of {type(net).__name__} must require its gradient, since all parameters are trained; make it a"
                 " buffer to keep it as it is."
             )
+
+
+def check_dtype(told: str, tensor: Tensor) -> None:
+    """Whatever is computed with is of PyTorch's default kind, float32; `told` begins the sentence that refuses it."""
+    usual, found = (str(kind).removeprefix("torch.") for kind in (torch.get_default_dtype(), tensor.dtype))
+    if found != usual:
+        raise ThreefoldError(f"{told} {usual}, got {found}.")

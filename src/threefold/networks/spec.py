@@ -38,11 +38,14 @@ class Network(Value):
         "FILE.pt with the weights to begin with, its output layer left out where it is of another shape", exclude=True
     )
 
-    def given(self) -> dict[str, Any]:
-        return super().given() | ({"init": self.init.file or self.init.sum[:12]} if self.init else {})
-
     def build(self, setting: Shapes) -> nn.Module:
         raise NotImplementedError
+
+    def written(self) -> str:
+        text = super().written()
+        if self.init is None:
+            return text
+        return f"{text}{',' if ':' in text else ':'}init={self.init.file or self.init.sum[:12]}"
 
     def refuse(self, shape: tuple[int, ...]) -> str | None:
         """Why it cannot work on inputs of this shape; None if it can."""
@@ -99,13 +102,17 @@ NETWORKS: dict[str, type[Network]] = {kind.name: kind for kind in (MLPNetwork, C
 
 
 class OwnNetwork:
-    """A network of the user's: a class or function that takes the setting and gives a module."""
+    """A network of the user's: a class or function that takes the setting and gives a module.
+
+    It is known by its own name, however it was imported; `text` is what the command line finds it by, such as
+    `my_nets.py:Net`.
+    """
 
     init = None  # its weights are what the function gives them
 
-    def __init__(self, function: Callable[[Any], nn.Module], name: str | None = None) -> None:
-        self.function = function
-        self.name = name or str(getattr(function, "__qualname__", type(function).__name__))
+    def __init__(self, function: Callable[[Any], nn.Module], text: str | None = None) -> None:
+        self.function, self.text = function, text
+        self.name = str(getattr(function, "__qualname__", type(function).__name__))
 
     def build(self, setting: Shapes) -> nn.Module:
         net = self.function(setting)
@@ -120,7 +127,7 @@ class OwnNetwork:
         return {}
 
     def written(self) -> str:
-        return self.name
+        return self.text or self.name
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OwnNetwork) and self.function is other.function
@@ -143,6 +150,8 @@ def find_network(given: Any) -> AnyNetwork:
             f"network must be a name such as 'cnn:norm=group', or a function of the setting, got {given!r}."
         )
     name, _, rest = given.partition(":")
+    if name.endswith(".py") and not rest:
+        raise _lacks_a_name(name)
     if rest and "=" not in rest and (name.endswith(".py") or name not in NETWORKS):
         return OwnNetwork(imported(name, rest, "network"), given)
     name, values = pairs_of(given, "network")
@@ -153,16 +162,29 @@ def find_network(given: Any) -> AnyNetwork:
 
 def imported(module: str, name: str, what: str) -> Any:
     """What a file such as `my_nets.py`, or an importable module, has under that name."""
-    try:
-        found = _from_file(Path(module)) if module.endswith(".py") else import_module(module)
-    except FileNotFoundError as error:
-        raise ThreefoldError(f"{what} '{module}:{name}' names a file that is not there; use FILE.py:NAME.") from error
-    except Exception as error:  # a user's file may raise anything
-        reason = f"{type(error).__name__}: {error}"
-        raise ThreefoldError(f"{what} '{module}:{name}' cannot be imported ({reason}).") from error
+    found = _module(module, f"{what} '{module}:{name}'")
     if not callable(own := getattr(found, name, None)):
         raise ThreefoldError(f"{what} '{module}:{name}' must name a class or function, and {module} has none of it.")
     return own
+
+
+def _module(module: str, told: str) -> ModuleType:
+    """A file or module of the user's; `told`: how a sentence names what was asked for."""
+    try:
+        return _from_file(Path(module)) if module.endswith(".py") else import_module(module)
+    except FileNotFoundError as error:
+        raise ThreefoldError(f"{told} names a file that is not there; use FILE.py:NAME.") from error
+    except Exception as error:  # a user's file may raise anything
+        raise ThreefoldError(f"{told} cannot be imported ({type(error).__name__}: {error}).") from error
+
+
+def _lacks_a_name(file: str) -> ThreefoldError:
+    """What to say of a file alone: what it has that may be meant."""
+    found = _module(file, f"network '{file}'")
+    own = (name for name, value in vars(found).items() if getattr(value, "__module__", None) == found.__name__)
+    names = [name for name in own if callable(getattr(found, name)) and not name.startswith("_")] or ["NAME"]
+    use = " or ".join(f"{file}:{name}" for name in names)
+    return ThreefoldError(f"network '{file}' lacks the name of a class or function; use {use}.")
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -12,7 +12,7 @@ from torch.func import functional_call, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from threefold.errors import ThreefoldError
-from threefold.networks.layers import NORMALISATIONS, Shift, check_parameters
+from threefold.networks.layers import NORMALISATIONS, Shift, check_dtype, check_parameters
 
 GateOn = Literal["activation", "input"]
 Weighted = (nn.Linear, nn.modules.conv._ConvNd)
@@ -49,6 +49,8 @@ class Structure:
     convolutional: bool
     channels_last: bool  # are its convolutions quicker so on a GPU? Normalisations are slower
     mapped: bool  # can one call do the work of all networks of a stack? For convolutions that is slower
+    samples_mapped: bool  # can the gradients for several samples be taken at once?
+    capturable: bool  # does it compute without asking for values, so that a GPU can be told all of a step beforehand?
     has_modes: bool  # does it compute something else in training than in use?
 
     @classmethod
@@ -57,18 +59,17 @@ class Structure:
         check_parameters(net)
         own = getattr(net, "features", None)
         features = "features" if isinstance(own, nn.Module) else None
-        with _recorded(net, name) as calls:
+        with _recorded(net, name) as (calls, operations):
             logits = net(torch.zeros(2, *shape, device=device))
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         if found != (2, units):
             raise ThreefoldError(f"network {name} must give {units} logits for each sample, got {found} for two.")
+        check_dtype(f"logits of network {name} must be", logits)
+        _check_buffers(net, name, shape, device)
         weighted = [call for call in calls if isinstance(call.module, Weighted)]
         for call in weighted:
             if sum(call.module is other.module for other in weighted) > 1:
                 raise ThreefoldError(f"network {name} must call each layer once, and calls {call.path} twice.")
-        convolutional = any(isinstance(call.module, nn.modules.conv._ConvNd) for call in weighted)
-        if not convolutional:
-            _check_mapped(net, name, shape, device)
         output = next((call for call in reversed(weighted) if isinstance(call.module, nn.Linear)), None)
         if features:
             size = prod(next(call.shape for call in calls if call.path == features))
@@ -79,6 +80,7 @@ class Structure:
                 f"network {name} must have a linear layer, whose input is its features, or an attribute `features`."
             )
         convolutional = any(isinstance(call.module, nn.modules.conv._ConvNd) for call in weighted)
+        maps = _maps(net, shape, device)
         return cls(
             hidden=tuple(_hidden(calls, call) for call in weighted if call is not output),
             output=output.path if output else None,
@@ -88,7 +90,9 @@ class Structure:
             taps=tuple(Tap(call.path, call.shape) for call in calls if _by_products(call)),
             convolutional=convolutional,
             channels_last=not any(isinstance(module, NORMALISATIONS) for module in net.modules()),
-            mapped=not convolutional and _maps(net, shape, device),
+            mapped=not convolutional and maps,
+            samples_mapped=maps,
+            capturable=not operations.asks_for_values,
             has_modes=any(True for _ in net.buffers()) or any(_has_modes(module) for module in net.modules()),
         )
 
@@ -180,10 +184,25 @@ def _maps(net: nn.Module, shape: tuple[int, ...], device: str) -> bool:
     return True
 
 
+def _check_buffers(net: nn.Module, name: str, shape: tuple[int, ...], device: str) -> None:
+    """A test must change nothing: what is learned afterwards would depend on it."""
+
+    def versions() -> dict[str, tuple[int, int]]:
+        return {path: (id(buffer), buffer._version) for path, buffer in net.named_buffers()}
+
+    training, before = net.training, versions()
+    net.eval()(torch.zeros(2, *shape, device=device))
+    net.train(training)
+    if changed := [path for path, version in versions().items() if before.get(path) != version]:
+        raise ThreefoldError(
+            f"network {name} must leave its buffer {changed[0]} as it is in eval mode; change it in training alone."
+        )
+
+
 def _by_products(call: _Call) -> bool:
-    """Is a sample's gradient of this layer's weights a product?"""
+    """Is a sample's gradient of this layer's weights a product? A class of a user's may do anything with them."""
     module = call.module
-    if isinstance(module, nn.Conv2d):
+    if type(module) is nn.Conv2d:
         return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
     return type(module) is nn.Linear or isinstance(module, Shift)
 
@@ -194,28 +213,9 @@ def _has_modes(module: nn.Module) -> bool:
     return isinstance(module, Dropout)
 
 
-def _check_mapped(net: nn.Module, name: str, shape: tuple[int, ...], device: str) -> None:
-    """Can it be mapped over replicas, as a stack without convolutions is?"""
-    last: list[str] = []  # that was called
-    hooks = [
-        module.register_forward_pre_hook(lambda module, args, path=path: last.append(path))
-        for path, module in net.named_modules()
-    ]
-    own = {**dict(net.named_parameters()), **dict(net.named_buffers())}
-    two = {path: torch.stack([tensor.detach()] * 2) for path, tensor in own.items()}
-    try:
-        vmap(lambda each, x: functional_call(net, each, (x,)))(two, torch.zeros(2, 2, *shape, device=device))
-    except RuntimeError as error:
-        where, reason = last[-1] or "its forward", " ".join(str(error).split())[:120].rstrip(".")
-        raise ThreefoldError(f"network {name} cannot be mapped over replicas because of {where}: {reason}.") from error
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
 @contextmanager
-def _recorded(net: nn.Module, name: str) -> Iterator[list[_Call]]:
-    """The calls of a network's modules; randomness that is not addressed is an error."""
+def _recorded(net: nn.Module, name: str) -> Iterator[tuple[list[_Call], "_Operations"]]:
+    """The calls of a network's modules, and its operations; randomness that is not addressed is an error."""
     calls: list[_Call] = []
     inside: list[str] = [""]
 
@@ -235,16 +235,21 @@ def _recorded(net: nn.Module, name: str) -> Iterator[list[_Call]]:
             if path:
                 hooks.callback(module.register_forward_pre_hook(enter(path)).remove)
                 hooks.callback(module.register_forward_hook(leave(path)).remove)
-        hooks.enter_context(_NothingRandom(name, inside))
-        yield calls
+        yield calls, hooks.enter_context(_Operations(name, inside))
 
 
-class _NothingRandom(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """An operation that draws from PyTorch's generator would make a network depend on those beside it."""
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Looks at each operation: one that draws from PyTorch's generator would make a network depend on those beside it;
+    one that asks for a value (`if x.mean() > 0:`) makes a GPU wait."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """PyTorch would import its compiler for this, which takes seconds."""
+        return False
 
     def __init__(self, name: str, inside: list[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.name, self.inside = name, inside
+        self.name, self.inside, self.asks_for_values = name, inside, False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -253,4 +258,6 @@ class _NothingRandom(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"network {self.name} draws random numbers in {where} ({func.overloadpacket.__name__}), which no seed"
                 " decides; use nn.Dropout modules, or none."
             )
+        if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}:
+            self.asks_for_values = True
         return func(*args, **(kwargs or {}))

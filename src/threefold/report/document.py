@@ -147,7 +147,7 @@ def comparison(table: ResultTable, layout: Layout = "page") -> Table:
             line += [ours, _theirs(found)] if beside else [f"{ours}\n{_theirs(found)}".rstrip()]
         rows.append(line)
     seeds = seeds_of([e.accuracy for e in table.cells])
-    caption = f"{table.stream}: average accuracy over all tasks, per cent (mean ± SEM of {seeds}{below})"
+    caption = f"{table.heading}: average accuracy over all tasks, per cent (mean ± SEM of {seeds}{below})"
     groups = [strategy for strategy, _ in table.rows]
     if layout != "page":  # rules between the groups are enough
         return Table(caption, header, rows, groups)

@@ -87,7 +87,7 @@ def _result_table(table: ResultTable, detail: Detail, more: More) -> str:
         for place, r in table.why_not.items()
     )
     parts = [
-        f'<h3>{escape(table.stream)}: average accuracy over all tasks, per cent</h3><table class="board">',
+        f'<h3>{escape(table.heading)}: average accuracy over all tasks, per cent</h3><table class="board">',
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>",
         f"<h3>Why a number is low</h3>{_list(told)}" if told else "",
         f"<h3>Dashes</h3><ul>{dashes}</ul>" if dashes else "",

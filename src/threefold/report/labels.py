@@ -1,20 +1,38 @@
 """How the rows of tables and the lines of figures are named: one way for every format.
 
-A name is the method's, with what was given for it. Where two cells would then be the same row of the same column, the
-names say what differs between their specs, as these are stored: so it works without the user's methods, too.
+A name is the method's, with what was given for it. Where the cells of a table are not all trained in the same way, each
+says how: with which network, which optimiser, for how long. Where two cells would still be the same row of the same
+column, the names say what else differs between their specs, as these are stored: so it works without the user's
+methods, too.
 """
 
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
+from threefold.engine import OPTIMIZERS, SCHEDULES
 from threefold.experiments import Cell
+from threefold.networks import NETWORKS
 from threefold.report.formatting import own_parts, setting, title
+from threefold.values import Value, as_text, written_as
 
 Path = tuple[str, ...]
 Leaves = dict[Path, str]
 Item = tuple[str, Hashable, Mapping[str, Any]]
 """A name, the place that it must have for itself, and the spec behind it."""
+
+WRITTEN: dict[Path, Mapping[str, type[Value]]] = {
+    ("network",): NETWORKS,
+    ("optimizer",): OPTIMIZERS,
+    ("training", "schedule"): SCHEDULES,
+}
+"""What is told as the command line writes it, `cnn:channels=8-16`, and the kinds that are known of it."""
+
+HOW = (
+    *(("network",), ("network", "init"), ("optimizer",), ("stream", "normalized"), ("stream", "features")),
+    *(("training", name) for name in ("iters", "epochs", "batch", "schedule", "augment")),
+)
+"""How a cell is trained: told by every row of a table, where it is not the same for all."""
 
 SUM = re.compile(r"[0-9a-f]{32,}")
 
@@ -23,8 +41,11 @@ def places(cells: Sequence[Cell]) -> dict[Cell, tuple[str, str]]:
     """The row and the column of each cell of one table."""
     two_ways = any(cell.task_id_in == "hidden" for cell in cells)
     columns = [_column(cell, two_ways) for cell in cells]
-    named = [(title(own_parts(cell)), column) for cell, column in zip(cells, columns, strict=True)]
-    rows = tell_apart([(*name, cell.spec()) for name, cell in zip(named, cells, strict=True)])
+    specs = [cell.spec() for cell in cells]
+    leaves = [dict(_leaves(spec)) for spec in specs]
+    differing = [path for path in HOW if _kinds(leaves, [path]) > 1]
+    titles = [_told(title(own_parts(cell)), own, differing) for cell, own in zip(cells, leaves, strict=True)]
+    rows = tell_apart(list(zip(titles, columns, specs, strict=True)))
     return dict(zip(cells, zip(rows, columns, strict=True), strict=True))
 
 
@@ -53,9 +74,13 @@ def _longer(names: Sequence[str], places: Sequence[Hashable], leaves: Sequence[L
             by_place.setdefault(places[number], []).append(leaves[number])
         paths = _telling(list(by_place.values()))
         for number in mine:
-            own = leaves[number]
-            longer[number] = _with(name, [f"{_key(path, paths)}={_brief(own[path])}" for path in paths if path in own])
+            longer[number] = _told(name, leaves[number], paths)
     return longer
+
+
+def _told(name: str, leaves: Leaves, paths: Sequence[Path]) -> str:
+    """The name with what these paths lead to."""
+    return _with(name, [_setting(path, leaves[path], paths) for path in paths if path in leaves])
 
 
 def _telling(groups: Sequence[Sequence[Leaves]]) -> list[Path]:
@@ -77,10 +102,21 @@ def _kinds(group: Sequence[Leaves], paths: Sequence[Path]) -> int:
 
 def _leaves(spec: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, str]]:
     for key, item in spec.items():
-        if isinstance(item, Mapping) and item:
-            yield from _leaves(item, (*path, key))
+        here = (*path, key)
+        if here in WRITTEN and isinstance(item, Mapping) and "name" in item:
+            name, every = str(item["name"]), item.get("hyperparameters") or {}
+            yield here, written_as(WRITTEN[here].get(name), name, every)
+            item = {key: value for key, value in item.items() if key not in ("name", "hyperparameters")}
+            yield from _leaves(item, here)
+        elif isinstance(item, Mapping) and item:
+            yield from _leaves(item, here)
         else:
-            yield (*path, key), setting(item)
+            yield here, as_text(item) if isinstance(item, bool) else setting(item)
+
+
+def _setting(path: Path, leaf: str, among: Sequence[Path]) -> str:
+    """What was set, in few words: a network or an optimiser has its name in its text."""
+    return leaf if path in (("network",), ("optimizer",)) else f"{_key(path, among)}={_brief(leaf)}"
 
 
 def _key(path: Path, among: Sequence[Path]) -> str:
@@ -88,7 +124,7 @@ def _key(path: Path, among: Sequence[Path]) -> str:
     if "code" in path:
         return "code"
     if len(path) > 1 and path[-1] == "name":
-        return path[-2]  # a method, network, optimiser or schedule
+        return path[-2]  # a method
     told = [step for step in path if step != "hyperparameters"]
     return ".".join(told[-2:]) if sum(other[-1] == path[-1] for other in among) > 1 else path[-1]
 

@@ -9,10 +9,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from threefold.engine import Adam
 from threefold.experiments import Cell, Result, Section
-from threefold.experiments.cell import written
+from threefold.experiments.cell import same_value, written
+from threefold.methods import paper
 from threefold.report.budgets import stored
-from threefold.report.formatting import count, own_parts, paper_was, strategy, theirs, title, untuned
+from threefold.report.formatting import count, own_parts, paper_was, short, strategy, theirs, title, untuned
 from threefold.report.labels import places
 from threefold.report.low_accuracy import Explanation, explain, together
 from threefold.results import Comparison, Outcome, Published, Summary, Verdict, compare_all
@@ -118,12 +120,25 @@ class TableCell:
 
     @property
     def diverged(self) -> str:
-        """Which seeds diverged, in words; empty if none did."""
+        """Which seeds diverged, and what to change, in words; empty if none did."""
         seeds = self.result.diverged
         if not seeds:
             return ""
         named = ", ".join(map(str, seeds[:10])) + (", …" if len(seeds) > 10 else "")
-        return f"{len(seeds)} of {count(len(self.result.seeds), 'seed')} diverged ({named}), so there is no mean"
+        share = f"{len(seeds)} of {count(len(self.result.seeds), 'seed')}"
+        return f"{share} diverged ({named}), so there is no mean; {self._remedy}"
+
+    @property
+    def _remedy(self) -> str:
+        """Penalties pull a weight by strength × learning rate: with both too large it goes further away each step."""
+        cell, told = self.cell, ""
+        strengths = {name: own["strength"] for name, own in cell.method.hyperparameters().items() if "strength" in own}
+        given = {part.name for part in cell.method.parts if "strength" in part.model_fields_set}
+        for part in strengths.keys() - given:
+            chosen = paper.chosen(cell.stream.name, cell.scenario.name, part).get("strength")
+            if chosen == strengths[part] and not same_value(cell.optimizer, Adam(lr=cell.lr)):
+                told = f"its strength {short(chosen)} is the paper's, chosen for Adam: "
+        return f"{told}give a smaller {'strength or ' if strengths else ''}learning rate"
 
 
 @dataclass(frozen=True)
@@ -209,6 +224,12 @@ class ResultTable:
     @property
     def _places(self) -> "list[TableCell | Gap]":
         return [*self.cells, *self.gaps]
+
+    @property
+    def heading(self) -> str:
+        """The stream, and what all cells are trained with that is not the paper's; rows tell what differs."""
+        each = [found.cell.unlike_the_paper for found in self.cells]
+        return ", ".join([self.stream, *(text for text in (each[0] if each else []) if all(text in e for e in each))])
 
     @property
     def refused(self) -> list[Gap]:

@@ -13,7 +13,8 @@ from threefold.report.tables import ResultTable, TableCell, result_tables
 
 COLUMNS = (
     *("experiment", "stream", "scenario", "task_id_in", "approach", "method", "written", "hyperparameters"),
-    *("selected", "tasks", "network", "optimizer", "schedule", "iters", "epochs", "batch", "precision", "device"),
+    *("selected", "tasks", "network", "optimizer", "schedule", "iters", "epochs", "batch"),
+    *("augment", "normalize", "features", "precision", "device"),
     *("seeds", "diverged_seeds", "mean", "sem", "sd", "min", "max", "per_seed"),
     *("learning_accuracy", "forgetting", "backward_transfer", "forward_transfer"),
     *("published_mean", "published_sem", "published_n"),
@@ -59,7 +60,9 @@ def _row(table: ResultTable, found: TableCell, unlike: Sequence[str]) -> dict[st
         "network": training.network.written(),
         "optimizer": cell.optimizer.written(),
         "schedule": training.schedule.written(),
-        **{name: getattr(training, name) for name in ("iters", "epochs", "batch", "precision", "device")},
+        **{name: getattr(training, name) for name in ("iters", "epochs", "batch", "augment", "precision", "device")},
+        "normalize": cell.stream.data.is_normalized,
+        "features": cell.stream.data.encoder or cell.stream.data.features,
         "seeds": accuracy.n,
         "diverged_seeds": " ".join(map(str, found.result.diverged)),
         "mean": accuracy.mean,

@@ -233,10 +233,11 @@ class _Run(_Schema):
 
 
 class _Described(_Schema):
-    """A cell: its spec, and its method as the command line writes it."""
+    """A cell: its spec, and its method and a network of the user's as the command line writes them."""
 
     spec: _RunSettings
     method: str
+    network: str | None = None
 
     @model_validator(mode="after")
     def _same_method(self) -> "_Described":

@@ -1,0 +1,81 @@
+"""How to train, as it was asked for: checked, and not yet the paper's where nothing was given."""
+
+from typing import Annotated, Any, Literal, get_args
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, PrivateAttr, ValidationError
+
+from threefold.engine import Adam, Optimizer, Schedule, find_optimizer, find_schedule
+from threefold.engine.schedule import CONSTANT
+from threefold.errors import ThreefoldError, unknown
+from threefold.networks import AnyNetwork, MLPNetwork, find_network
+
+
+class Settings(BaseModel):
+    """How to train. What is not given is the paper's value for the stream."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+
+    iters: int | None = Field(None, ge=1, description="a whole number of iterations, at least 1")
+    epochs: int | None = Field(None, ge=1, description="a whole number of passes through a task's data, at least 1")
+    lr: float | None = Field(None, gt=0, description="a finite number above 0")
+    batch: int | None = Field(None, ge=1, description="a whole number of samples, at least 1")
+    hidden: int | None = Field(None, ge=1, description="a whole number of units, at least 1")
+    network: Annotated[AnyNetwork, PlainValidator(find_network)] = MLPNetwork()
+    optimizer: Annotated[Optimizer, PlainValidator(find_optimizer)] = Adam()
+    schedule: Annotated[Schedule, PlainValidator(find_schedule)] = CONSTANT
+    augment: bool = Field(False, description="true or false")
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "fp32", "tf32"] = "auto"
+    _cuda: bool | None = PrivateAttr(None)
+
+    @classmethod
+    def checked(cls, **given: Any) -> "Settings":
+        """Settings, or one sentence about the first that is wrong."""
+        try:
+            of_paper = {name for name, value in given.items() if value is None and name not in ("device", "precision")}
+            return cls(**{name: value for name, value in given.items() if name not in of_paper})._consistent()
+        except ValidationError as error:
+            first = error.errors()[0]
+            name, value = str(first["loc"][0]), first["input"]
+            field = cls.model_fields.get(name)
+            if field is None:
+                raise unknown("setting", name, cls.model_fields) from error
+            if field.description is None:  # one of a few names
+                raise unknown(name, str(value), get_args(field.annotation)) from error
+            raise ThreefoldError(f"{name} must be {field.description}, got '{value}'.") from error
+
+    def _consistent(self) -> "Settings":
+        """What may be given in two ways must be given in one."""
+        if self.iters and self.epochs:
+            raise ThreefoldError(f"iters is {self.iters}, but epochs is {self.epochs}; give one of them.")
+        if self.lr and self.optimizer.lr:
+            raise ThreefoldError(f"lr is {self.lr}, but optimizer is '{self.optimizer.written()}'; give one of them.")
+        if self.hidden and (not isinstance(self.network, MLPNetwork) or self.network.width):
+            name = self.network.written()
+            raise ThreefoldError(f"hidden is {self.hidden}, but network is '{name}'; hidden is short for mlp:width=.")
+        return self
+
+    def elsewhere(self, cuda: bool | None) -> "Settings":
+        """The same for training on other machines, which have CUDA devices or not; None: for training here."""
+        copy = self.model_copy()
+        copy._cuda = cuda
+        return copy
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return self._cuda is not None
+
+    def resolved_device(self) -> str:
+        available = torch.cuda.is_available() if self._cuda is None else self._cuda
+        if self.device == "cuda" and not available:
+            raise ThreefoldError("device is 'cuda', but there is no CUDA device here; use 'cpu' or 'auto'.")
+        device = "cuda" if available and self.device != "cpu" else "cpu"
+        if self.precision == "tf32" and device == "cpu":
+            raise ThreefoldError("precision is 'tf32', which only a CUDA device has; use 'fp32'.")
+        return device
+
+    def resolved_precision(self) -> str:
+        """Of matrix products: on a GPU tf32 unless asked otherwise, which moves no mean (docs/reproduction.md)."""
+        usual = "tf32" if self.resolved_device() == "cuda" else "fp32"
+        return usual if self.precision == "auto" else self.precision

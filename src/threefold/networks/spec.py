@@ -38,11 +38,14 @@ class Network(Value):
         "FILE.pt with the weights to begin with, its output layer left out where it is of another shape", exclude=True
     )
 
-    def given(self) -> dict[str, Any]:
-        return super().given() | ({"init": self.init.file or self.init.sum[:12]} if self.init else {})
-
     def build(self, setting: Shapes) -> nn.Module:
         raise NotImplementedError
+
+    def written(self) -> str:
+        text = super().written()
+        if self.init is None:
+            return text
+        return f"{text}{',' if ':' in text else ':'}init={self.init.file or self.init.sum[:12]}"
 
     def refuse(self, shape: tuple[int, ...]) -> str | None:
         """Why it cannot work on inputs of this shape; None if it can."""

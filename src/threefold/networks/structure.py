@@ -181,9 +181,9 @@ def _maps(net: nn.Module, shape: tuple[int, ...], device: str) -> bool:
 
 
 def _by_products(call: _Call) -> bool:
-    """Is a sample's gradient of this layer's weights a product?"""
+    """Is a sample's gradient of this layer's weights a product? A class of a user's may do anything with them."""
     module = call.module
-    if isinstance(module, nn.Conv2d):
+    if type(module) is nn.Conv2d:
         return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
     return type(module) is nn.Linear or isinstance(module, Shift)
 

@@ -1,0 +1,146 @@
+"""The Fisher diagonal of any layer against its definition: one sample, one label, one call of autograd at a time."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from plain_network import competing, log_chance, target
+from test_fisher import LABELS
+from tiny_cohorts import copied, of
+from tiny_stack import TinyStack, near
+from torch import nn
+from torch.func import functional_call
+
+from threefold.data import Dataset
+from threefold.methods.fisher import fisher_diagonal
+from threefold.randomness import generator
+from threefold.streams import Split
+
+
+def images():
+    """3×8×8 images of six classes, which differ in the number of samples."""
+    source = torch.Generator().manual_seed(0)
+    y = torch.repeat_interleave(torch.arange(6), torch.tensor([4, 5, 6, 4, 7, 5]))
+    x = torch.rand(len(y), 3, 8, 8, generator=source)
+    data = Dataset.from_arrays(x, y, x, y, name="small")
+    return Split(replace(data, train_x=data.train_x.double(), test_x=data.test_x.double()), 3)
+
+
+class Tokens(nn.Module):
+    """Linear layers on tokens, of which each sample has 24."""
+
+    def __init__(self, setting):
+        super().__init__()
+        self.embed, self.norm, self.mix = nn.Linear(8, 5), nn.LayerNorm(5), nn.Linear(5, 4, bias=False)
+        self.output = nn.Linear(4, setting.units)
+
+    def forward(self, x):
+        h = torch.relu(self.norm(self.embed(x.flatten(1, 2))))
+        return self.output(torch.tanh(self.mix(h)).mean(1))
+
+
+class Standardized(nn.Conv2d):
+    """A convolution whose weights are standardised on their way: no product gives their gradient."""
+
+    def forward(self, x):
+        w = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+        w = w / (w.std((1, 2, 3), keepdim=True) + 1e-3)
+        return nn.functional.conv2d(x, w, self.bias, self.stride, self.padding)
+
+
+class Odd(nn.Module):
+    """Layers whose gradient is not the product of the plain ones."""
+
+    def __init__(self, setting):
+        super().__init__()
+        self.standard = Standardized(3, 4, 3, stride=2, padding=1)
+        self.grouped = nn.Conv2d(4, 4, 3, groups=2, padding=1)
+        self.same = nn.Conv2d(4, 4, 3, padding="same", dilation=2)
+        self.mirrored = nn.Conv2d(4, 3, 3, padding=1, padding_mode="reflect")
+        self.scale = nn.Parameter(torch.full((3, 1, 1), 0.7))
+        self.output = nn.Linear(48, setting.units)
+
+    def forward(self, x):
+        h = torch.relu(self.grouped(torch.relu(self.standard(x))))
+        h = self.mirrored(torch.relu(self.same(h))) * self.scale
+        return self.output(torch.relu(h).flatten(1))
+
+
+class Dilated(nn.Module):
+    """Convolutions with all numbers that a product must respect."""
+
+    def __init__(self, setting):
+        super().__init__()
+        self.one = nn.Conv2d(3, 4, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2))
+        self.two = nn.Conv2d(4, 3, 1, bias=False)
+        self.output = nn.Linear(120, setting.units)
+
+    def forward(self, x):
+        return self.output(torch.relu(self.two(torch.relu(self.one(x)))).flatten(1))
+
+
+NETWORKS = {
+    "cnn with group norm": "cnn:channels=4-6,norm=group",
+    "cnn": "cnn:channels=4-6",
+    "resnet18": "resnet18:width=2",
+    "tokens": Tokens,
+    "odd layers": Odd,
+    "convolutions": Dilated,
+}
+
+
+def reached(network, task=1, **also):
+    return TinyStack(images(), "class", "none", seeds=[3, 1], network=network, batch=8, **also).reach(task)
+
+
+def by_loop(tiny, replica, labels):
+    """One sample after the other, in eval mode."""
+    task, params, buffers = tiny.task, of(tiny.params["classifier"], replica), of(tiny.stack.buffers, replica)
+    net = tiny.stack.setting.network.build(tiny.stack.setting).eval()
+    units = competing("class", task, task + 1, tiny.classes)
+    indices = tiny.sequences[replica][task].train
+    uniform = torch.rand(len(indices), generator=generator(tiny.seeds[replica], "fisher labels", task)).tolist()
+    total = {name: torch.zeros_like(p) for name, p in params.items()}
+    for index, draw in zip(indices.tolist(), uniform, strict=True):
+        leaves = {name: p.clone().requires_grad_() for name, p in params.items()}
+        scores = functional_call(net, {**leaves, **buffers}, (tiny.stream.data.train_x[index][None],))[0]
+        chance = log_chance(scores, units)
+        for unit, share in chosen(tiny, replica, index, labels, chance, draw):
+            found = torch.autograd.grad(chance[unit], leaves.values(), retain_graph=True)
+            for name, grad in zip(leaves, found, strict=True):
+                total[name] += share * grad**2 / len(indices)
+    return total
+
+
+def chosen(tiny, replica, index, labels, chance, draw):
+    """The units at which the gradient is taken, with their weights."""
+    likely = {unit: float(value.detach().exp()) for unit, value in chance.items()}
+    if labels == "expected":
+        return list(likely.items())
+    if labels == "predicted":
+        return [(max(likely, key=likely.get), 1.0)]
+    if labels == "true":
+        return [(target("class", tiny.task, tiny.label(replica, index, tiny.task), tiny.classes), 1.0)]
+    below = torch.tensor(list(likely.values())).cumsum(0).tolist()
+    return [(next((u for u, end in zip(likely, below, strict=True) if draw < end), list(likely)[-1]), 1.0)]
+
+
+CASES = [(name, "predicted") for name in NETWORKS]
+CASES += [(name, labels) for name in ("cnn with group norm", "tokens") for labels in LABELS if labels != "predicted"]
+
+
+@pytest.mark.parametrize(("network", "labels"), CASES)
+def test_it_is_the_average_of_squared_gradients(network, labels):
+    tiny = reached(NETWORKS[network])
+    assert len({len(tasks[1].train) for tasks in tiny.sequences}) == 2  # so that one replica is padded
+    before = copied(tiny.stack.buffers)
+    with torch.no_grad():
+        fisher = fisher_diagonal(tiny.stack, tiny.task, labels, None)
+    for replica in range(2):
+        expected = by_loop(tiny, replica, labels)
+        assert list(expected) == list(of(fisher, replica))
+        for name, square in expected.items():
+            assert near({name: fisher[name][replica]}, {name: square}, 1e-9)
+            assert square.max() > 0
+    for name, buffer in before.items():  # no statistic is moved by looking
+        assert torch.equal(buffer, tiny.stack.buffers[name])

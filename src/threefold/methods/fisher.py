@@ -156,5 +156,14 @@ def _sample_by_sample(learner: Learner, params: Params, batch: Batch, label: Ten
         logits = learner.logits(x[None], task[None], learner.params | params)
         return _log_chance(logits, learner.now.active[task[None]], label[None]).sum()
 
-    gradients = vmap(grad(likelihood), (None, 0, 0, 0))(params, batch.x, batch.task, label)
+    samples = batch.x, batch.task, label
+    try:
+        gradients = vmap(grad(likelihood), (None, 0, 0, 0))(params, *samples)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:  # a module of a user's may look at values, unless it is mapped over replicas already
+        if learner.setting.structure.mapped:
+            raise
+        each = [grad(likelihood)(params, *sample) for sample in zip(*samples, strict=True)]
+        gradients = {name: torch.stack([one[name] for one in each]) for name in params}
     return {name: torch.tensordot(weight, g**2, 1) for name, g in gradients.items()}

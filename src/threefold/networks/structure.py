@@ -78,7 +78,6 @@ class Structure:
             raise ThreefoldError(
                 f"network {name} must have a linear layer, whose input is its features, or an attribute `features`."
             )
-        convolutional = any(isinstance(call.module, nn.modules.conv._ConvNd) for call in weighted)
         return cls(
             hidden=tuple(_hidden(calls, call) for call in weighted if call is not output),
             output=output.path if output else None,
@@ -88,7 +87,7 @@ class Structure:
             taps=tuple(Tap(call.path, call.shape) for call in calls if _by_products(call)),
             convolutional=convolutional,
             channels_last=not any(isinstance(module, NORMALISATIONS) for module in net.modules()),
-            mapped=not convolutional and _maps(net, shape, device),
+            mapped=not convolutional,
             has_modes=any(True for _ in net.buffers()) or any(_has_modes(module) for module in net.modules()),
         )
 
@@ -166,18 +165,6 @@ def _hidden(calls: list[_Call], call: _Call) -> HiddenLayer:
     if after and isinstance(after[0].module, (Shift, *NORMALISATIONS)) and after[0].shape == call.shape:
         end = after[0]
     return HiddenLayer(call.path, end.path, call.channels, isinstance(call.module, nn.Linear))
-
-
-def _maps(net: nn.Module, shape: tuple[int, ...], device: str) -> bool:
-    """Does the network compute under vmap? One of a user's may ask for values, or write into its inputs."""
-    values = dict(net.named_parameters()) | dict(net.named_buffers())
-    twice = {name: torch.stack([value.detach()] * 2) for name, value in values.items()}
-    try:
-        x = torch.zeros(2, 2, *shape, device=device)
-        vmap(lambda values, x: functional_call(net, values, (x,)))(twice, x)
-    except Exception:  # whatever a user's module raises
-        return False
-    return True
 
 
 def _by_products(call: _Call) -> bool:

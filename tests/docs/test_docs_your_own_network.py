@@ -115,7 +115,12 @@ def test_the_file_trains_every_network_with_every_optimizer(followed: Desk) -> N
 
 def test_optimizers_of_one_kind_are_one_stack(tiles: Dataset) -> None:
     stream, method = Split(tiles, 3), Method()
-    written = ["sgd:lr=0.1,momentum=0.9", "sgd:lr=0.01,weight_decay=0.1", "sgd:lr=0.01,momentum=0.9,nesterov=true", "adam:lr=0.1"]
+    written = [
+        "sgd:lr=0.1,momentum=0.9",
+        "sgd:lr=0.01,weight_decay=0.1",
+        "sgd:lr=0.01,momentum=0.9,nesterov=true",
+        "adam:lr=0.1",
+    ]
     settings = [Settings.checked(optimizer=each, device="cpu", batch=16, epochs=1) for each in written]
     cells = [Cell.of(stream, SCENARIOS["class"], method, each) for each in settings]
     cohorts = plan([Run(cell, seed) for cell in cells for seed in (1, 2)])
@@ -216,7 +221,9 @@ def test_numbers_of_your_own_are_arguments(tiles: Dataset) -> None:
 def test_code_that_changes_is_another_run_and_comments_are_not(tiles: Dataset, tmp_path: Path) -> None:
     source = next(block.code for block in blocks(PAGE) if block.code.startswith("# my_nets.py"))
     stream, keys = Split(tiles, 3), []
-    for place, code in enumerate((source, source + "# a comment\n", source.replace("BatchNorm2d(16)", "GroupNorm(4, 16)"))):
+    for place, code in enumerate(
+        (source, source + "# a comment\n", source.replace("BatchNorm2d(16)", "GroupNorm(4, 16)"))
+    ):
         (tmp_path / f"nets_{place}.py").write_text(code, encoding="utf-8")
         cell = threefold.run(stream, **QUICK, network=f"{tmp_path}/nets_{place}.py:Net").cell
         keys.append(cell.spec()["network"]["code"])

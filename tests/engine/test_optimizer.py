@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from threefold.engine import optimizer as optimizer_module
-from threefold.engine.optimizer import Adam, Pull, StackedAdam, WeightTerms, pulled
+from threefold.engine.optimizer import Adam, AdamW, Pull, StackedAdam, WeightTerms, pulled
 
 pytest.importorskip("triton")  # there is none for some platforms
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -215,6 +215,24 @@ def test_neighbours_that_are_pulled_or_summed_otherwise_move_by_themselves(held,
         for step in range(3):
             optimizer.step([g[step] for g in grads], terms)
         found[at_once] = [*params, *(path for also in terms for path in also.paths)]
+        assert optimizer.at_once == at_once
+    for got, wanted in zip(found[True], found[False], strict=True):
+        assert (got - wanted).abs().max() < 2e-6
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
+def test_weights_shrink_beside_the_kernel_as_they_do_without(held):
+    """AdamW's decay. A penalty is one on the weights before it, and a path counts it too."""
+    found, full = {}, penalties(3)
+    each = [AdamW(lr=rate, weight_decay=decay) for rate, decay in zip(RATES["in turns"], (0, 0.5, 2, 0.1), strict=True)]
+    for at_once in (False, True):
+        params, grads = draws(1), draws(2, 3)
+        terms = [also._replace(paths=[torch.zeros_like(p) for p in also.paths]) for also in full] if held else None
+        optimizer = StackedAdam(params, each)
+        optimizer.at_once = at_once
+        for step in range(3):
+            optimizer.step([g[step] for g in grads], terms)
+        found[at_once] = [*params, *(also.paths[0] for also in terms or [])]
         assert optimizer.at_once == at_once
     for got, wanted in zip(found[True], found[False], strict=True):
         assert (got - wanted).abs().max() < 2e-6

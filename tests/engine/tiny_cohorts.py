@@ -32,6 +32,21 @@ engine = import_module("threefold.engine.train")  # the package's attribute of t
 SCENARIOS = ["task", "domain", "class"]
 
 
+def tiny_images(classes=6, base=12, more=2, test=4, dtype=torch.float32):
+    """Noisy 3×8×8 images of a pattern for each class; classes differ in the number of samples."""
+    source = torch.Generator().manual_seed(1)
+    patterns = torch.rand(classes, 3, 8, 8, generator=source)
+
+    def part(sizes):
+        y = torch.repeat_interleave(torch.arange(classes), torch.tensor(sizes))
+        y = y[torch.randperm(len(y), generator=source)]
+        return (patterns[y] + 0.2 * torch.randn(len(y), 3, 8, 8, generator=source)).clamp(0, 1), y
+
+    sizes = [base + more * (number % 6) for number in range(classes)]
+    data = Dataset.from_arrays(*part(sizes), *part([test] * classes), name="tiny images")
+    return replace(data, train_x=data.train_x.to(dtype), test_x=data.test_x.to(dtype))
+
+
 def tiny_data(classes=6, base=24, more=5, dtype=torch.float32):
     """Noisy 4×4 pictures of a pattern for each class, in no order; classes differ in the number of samples."""
     rng = np.random.default_rng(0)
@@ -127,6 +142,7 @@ class Seen:
     batches: list = field(default_factory=list)  # (task in training, indices, tasks) of all that reached steps
     losses: list = field(default_factory=list)  # of each step, for every replica
     states: list = field(default_factory=list)  # all weights and memories before training and after every task
+    buffers: list = field(default_factory=list)  # the classifiers', such as batch norm's statistics, alike
 
     @property
     def weights(self):
@@ -144,8 +160,8 @@ def watched(*args, prepare=lambda stack: None, **kwargs):
     seen = Seen()
     batch_of, take, begin_task, measure = Sampler._batch, TrainingStep.take, Stacks.begin_task, engine.accuracies
 
-    def watched_batch(self, samples, step):
-        found = batch_of(self, samples, step)
+    def watched_batch(self, samples, step, *moves):
+        found = batch_of(self, samples, step, *moves)
         seen.batches.append((self.task, found.indices.clone(), found.task.clone()))
         return found
 
@@ -161,6 +177,7 @@ def watched(*args, prepare=lambda stack: None, **kwargs):
     def watched_measure(stack, tasks_seen):
         seen.orders = [[task.classes for task in tasks] for tasks in stack.data.sequences]
         seen.states.append(copied((stack.params, stack.memory)))
+        seen.buffers.append(copied(stack.buffers))
         return measure(stack, tasks_seen)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -79,6 +79,31 @@ class Dilated(nn.Module):
         return self.output(torch.relu(self.two(torch.relu(self.one(x)))).flatten(1))
 
 
+class Attention(nn.Module):
+    """Parameters that are none of a layer's, and layers that PyTorch passes by in eval mode where it can."""
+
+    def __init__(self, setting):
+        super().__init__()
+        self.embed, self.output = nn.Linear(24, 4), nn.Linear(4, setting.units)
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 6, dropout=0.0, batch_first=True)
+
+    def forward(self, x):
+        return self.output(self.encoder(self.embed(x.transpose(1, 2).flatten(2))).mean(1))
+
+
+class Branches(nn.Module):
+    """Looks at values, which nothing mapped can."""
+
+    def __init__(self, setting):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)
+        self.output = nn.Linear(144, setting.units)
+
+    def forward(self, x):
+        h = self.norm(self.conv(x))
+        return self.output((torch.relu(h) if h.abs().max() < 1e6 else h).flatten(1))
+
+
 NETWORKS = {
     "cnn with group norm": "cnn:channels=4-6,norm=group",
     "cnn": "cnn:channels=4-6",
@@ -86,6 +111,8 @@ NETWORKS = {
     "tokens": Tokens,
     "odd layers": Odd,
     "convolutions": Dilated,
+    "attention": Attention,
+    "branches": Branches,
 }
 
 

@@ -218,12 +218,10 @@ class StackedAdam(Stacked):
         self, grads: Sequence[Tensor], terms: Sequence[WeightTerms] | None = None, *, whole: bool = False
     ) -> Sequence[Tensor]:
         terms = terms or [WeightTerms()] * len(grads)
-        if self.decay is not None and self.decoupled:
-            for param in self.params:
-                param.mul_(_shaped(1 - self.rates() * self.decay, param))
-        if self.at_once and not whole and all(also.fits_kernel for also in terms) and self._all_at_once(grads, terms):
-            return []
-        return super().step(grads, terms)
+        fits = self.at_once and not whole and all(also.fits_kernel for also in terms)
+        if self.decay is not None:  # it shrinks weights before the kernel sees them: pulls and paths would miss that
+            fits = fits and not any(also.pulls or also.paths for also in terms)
+        return [] if fits and self._all_at_once(grads, terms) else super().step(grads, terms)
 
     def _all_at_once(self, grads: Sequence[Tensor], terms: Sequence[WeightTerms]) -> bool:
         """Every tensor is read and written once: what bounds this on a GPU is memory. False: there is no Triton."""
@@ -237,6 +235,7 @@ class StackedAdam(Stacked):
             reason = " ".join(str(error).split())[:200]
             warnings.warn(f"no fused optimiser here, a slower one is used ({reason})", stacklevel=3)
             return False
+        self._shrink()
         each = zip(self.params, grads, self.means, self.squares, terms, strict=True)
         moved = [
             (param, grad, mean, square, next(iter(also.pulls), None), next(iter(also.paths), None))
@@ -245,7 +244,15 @@ class StackedAdam(Stacked):
         kernel.advance(moved, self._size, self._root, self.betas, EPSILON)
         return True
 
+    def _shrink(self) -> None:
+        """AdamW's weight decay."""
+        if self.decay is not None and self.decoupled:
+            factor = 1 - self.rates() * self.decay
+            for param in self.params:
+                param.mul_(_shaped(factor, param))
+
     def move(self, grads: Sequence[Tensor]) -> None:
+        self._shrink()
         if self.decay is not None and not self.decoupled:
             pairs = zip(grads, self.params, strict=True)
             grads = [torch.addcmul(grad, param, _shaped(self.decay, param)) for grad, param in pairs]

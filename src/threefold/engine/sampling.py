@@ -89,11 +89,12 @@ class Sampler:
         pools = [_pool(stack, replica) for replica in range(len(stack.seeds))]
         self.each_steps = _steps(stack, training, self.task, pools)  # that a replica takes
         self.steps = max(self.each_steps)
-        self.at_once = min(self.steps, STEPS_AT_ONCE)
+        self.each_at_once = _at_once(self.each_steps)
+        self.at_once = max(self.each_at_once)
         stack.steps.copy_(torch.tensor(self.each_steps))
         ready = prefetch.take(stack) if prefetch else None
         if any(pools) or ready is None:
-            ready = _Order(stack, self.task, self.at_once, pools)
+            ready = _Order(stack, self.task, self.each_at_once, pools)
         self._order = ready
         self._memories = [_memory(stack, replica) for replica in range(len(stack.seeds))]
         self.current, self.samples, self.noise = self._chunk(0)
@@ -110,16 +111,18 @@ class Sampler:
         return current, {name: _to_device(_stacked(each), device) for name, each in samples.items()}, noise
 
     def _draws(self, chunk: int, replica: int) -> Draws:
-        """What else one replica's parts draw."""
-        stack, drawn = self.stack, Draws()
+        """What else one replica's parts draw: for its own number of steps, however many the others take."""
+        stack, drawn, own = self.stack, Draws(), self.each_at_once[replica]
         where = (self.task, chunk) if chunk else (self.task,)
         for part in stack.methods[replica].parts:
             source = generator(stack.seeds[replica], f"{part.name} replay", *where)
-            wishes = part.draws(stack.setting, self.task, self._memories[replica][part.name], self.at_once, source)
+            wishes = part.draws(stack.setting, self.task, self._memories[replica][part.name], own, source)
             if twice := wishes.keys() & drawn.keys():
                 raise ThreefoldError(f"draws of {part.name} gives '{min(twice)}', a name that another part has taken.")
             drawn |= wishes
-        return drawn
+        if own == self.at_once:
+            return drawn
+        return {n: _extended(wish, self.at_once) if isinstance(wish, Samples) else wish for n, wish in drawn.items()}
 
     def replaced_by(self, new: "Sampler") -> bool:
         """Take over what another task's steps work on, in the same tensors; False if that does not fit."""
@@ -127,6 +130,7 @@ class Sampler:
         if (self.steps, self.noise) != (new.steps, new.noise) or in_place(mine, its) is not mine:
             return False
         self.task, self._order, self._memories = new.task, new._order, new._memories
+        self.each_at_once = new.each_at_once
         return True
 
     def prepare(self, step: int) -> None:
@@ -175,10 +179,12 @@ class Sampler:
 class _Order:
     """The batches of a task for all replicas. Those of equal seeds are equal, unless a part adds data."""
 
-    def __init__(self, stack: ReplicaStack, task: int, steps: int, pools: "Sequence[Pool | None]") -> None:
-        self.steps = steps
+    def __init__(self, stack: ReplicaStack, task: int, steps: Sequence[int], pools: "Sequence[Pool | None]") -> None:
+        """`steps`: that each replica has drawn at once."""
+        self.steps = max(steps)
         keys = list(range(len(stack.seeds))) if any(pools) else list(stack.seeds)
         first = {key: keys.index(key) for key in keys}
+        self._own = [steps[replica] for replica in first.values()]
         self._each = [
             Batches(
                 pools[replica] or [(task, stack.data.sequences[replica][task].train)],
@@ -200,7 +206,8 @@ class _Order:
         return self._next
 
     def _draw(self) -> Samples:
-        found = _stacked(in_threads(lambda batches: batches.take(self.steps), self._each))
+        each = list(zip(self._each, self._own, strict=True))
+        found = _stacked(in_threads(lambda one: _extended(one[0].take(one[1]), self.steps), each))
         if len(self._each) == len(self._rows):
             return found
         return Samples(found.indices[self._rows], found.task)  # of the task's own data, so the task is one number
@@ -217,9 +224,9 @@ class Prefetch:
         """Have the tasks' own data drawn; should a part add others when the time comes, it was for nothing."""
         for stack in stacks:
             if _idle_cores(stack) and not _pool(stack, 0):
-                steps_at_once = min(own_steps(stack, training, task), STEPS_AT_ONCE)
                 nothing = [None] * len(stack.seeds)
-                self._ready[stack, task] = self._thread.submit(_Order, stack, task, steps_at_once, nothing)
+                steps = _at_once(_steps(stack, training, task, nothing))
+                self._ready[stack, task] = self._thread.submit(_Order, stack, task, steps, nothing)
 
     def take(self, stack: ReplicaStack) -> _Order | None:
         ready = self._ready.pop((stack, stack.task), None)
@@ -243,6 +250,20 @@ def _steps(stack: ReplicaStack, training: Training, task: int, pools: "Sequence[
     own = [tasks[task].train for tasks in stack.data.sequences]
     each = zip(pools, own, strict=True)
     return [training.steps(sum(len(index) for _, index in pool) if pool else len(mine)) for pool, mine in each]
+
+
+def _at_once(steps: Sequence[int]) -> list[int]:
+    return [min(own, STEPS_AT_ONCE) for own in steps]
+
+
+def _extended(samples: Samples, steps: int) -> Samples:
+    """Beyond a replica's own steps its samples come again: what they do is not kept, and all have one shape."""
+    own = len(samples.indices)
+    if own == steps:
+        return samples
+    place = torch.arange(steps) % own
+    task = samples.task if samples.task.dim() == 0 else samples.task.expand_as(samples.indices)[place]
+    return Samples(samples.indices[place], task)
 
 
 def _idle_cores(stack: ReplicaStack) -> bool:

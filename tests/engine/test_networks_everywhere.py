@@ -1,0 +1,74 @@
+"""Every method on every kind of network in every scenario: a replica alone is itself in a stack, and one that was
+stopped and goes on is as if it had not been. Bit for bit: networks with convolutions are computed one by one.
+"""
+
+import pytest
+from every_method import METHODS, Leaving, left
+from test_independence import everything
+from tiny_cohorts import EVEN, SCENARIOS, method_of, of, same_bits, same_measured, scenario_of, tiny_images, watched
+
+from threefold.engine import stack as engine_stack
+from threefold.methods import METHODS as REGISTRY
+from threefold.methods import Setting, parse
+from threefold.networks import find_network
+from threefold.scenarios import Outputs
+from threefold.streams import Split
+
+STREAM = Split(tiny_images(base=8, more=1), 3)
+IMAGES = ["cnn:channels=8-16,norm=group", "resnet18:width=4"]
+DEEP = "mlp:depth=3,width=16,activation=gelu"
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch):
+    """Tasks have few samples here."""
+    monkeypatch.setattr(engine_stack, "SAMPLES", 32)
+
+
+def supported(method, scenario, network):
+    setting = Setting(Outputs(scenario_of(scenario), 3, 2), (3, 8, 8), 8, find_network(network))
+    return method_of(method).refuse(setting) is None
+
+
+CASES = [(n, s, m) for n in IMAGES for m in METHODS for s in SCENARIOS if supported(m, s, n)]
+# stored data that count at test time are trained on as the others are: the slowest network goes without
+CASES = [case for case in CASES if case[0] == IMAGES[0] or "use=" not in case[-1]]
+CASES += [(DEEP, "class", "si:strength=2"), (DEEP, "task", "ewc:strength=50+xdg:share=0.5")]
+
+
+def trained(network, scenario, method, seeds, **also):
+    iters = 1 if network.startswith("resnet") else 2
+    run = {"iters": iters, "batch": 8, "lr": "sgd:lr=0.05,momentum=0.9", "network": network}
+    stream = STREAM if network in IMAGES else EVEN["split"]  # with others, a mapped stack rounds by its height
+    return watched(stream, scenario, seeds, method=method, **run | also)
+
+
+def all_of(seen, replica):
+    return everything(seen, replica), of(seen.buffers, replica)
+
+
+def agree(network, scenario, method, folder, **also):
+    stack = trained(network, scenario, method, [9, 2, 4], checkpoint=Leaving(folder / "cohort.pt"), **also)
+    alone = trained(network, scenario, method, [4], **also)
+    assert same_bits(all_of(alone, 0), all_of(stack, 2))
+    assert alone.orders[0] == stack.orders[2]
+    assert not same_bits(of(stack.weights[-1], 1), of(stack.weights[-1], 2))
+    path = folder / "cohort.pt"
+    path.write_bytes(left(folder, 2).read_bytes())
+    resumed = trained(network, scenario, method, [9, 2, 4], checkpoint=path, **also)
+    assert len(resumed.states) == 1  # it began where the other had saved
+    assert same_measured(resumed.measured, stack.measured)
+    assert same_bits((resumed.states[-1], resumed.buffers[-1]), (stack.states[-1], stack.buffers[-1]))
+    return stack
+
+
+@pytest.mark.parametrize(("network", "scenario", "method"), CASES)
+def test_a_replica_is_itself_alone_in_a_stack_and_resumed(network, scenario, method, tmp_path):
+    stack = agree(network, scenario, method, tmp_path)
+    assert stack.measured.diverged_at == [None] * 3
+    assert all((before[n] != after[n]).any() for before, after in [stack.weights[::3]] for n in before)
+
+
+def test_every_method_of_the_registry_is_here():
+    used = {name for *_, method in CASES for name in parse(method).hyperparameters()}
+    assert used | {"none"} == set(REGISTRY)

@@ -1,6 +1,6 @@
 """What there is to know about a classifier: its hidden layers and features, found out by sending nothing through it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -252,7 +252,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.name, self.inside, self.asks_for_values = name, inside, False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags and not _without_dropout(func, args, kwargs or {}):
             where = self.inside[-1] or "its forward"
             raise ThreefoldError(
                 f"network {self.name} draws random numbers in {where} ({func.overloadpacket.__name__}), which no seed"
@@ -261,3 +261,10 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}:
             self.asks_for_values = True
         return func(*args, **(kwargs or {}))
+
+
+def _without_dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Attention counts as random whether anything drops out or not."""
+    given = dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | dict(kwargs)
+    has_one = any(each.name == "dropout_p" for each in func._schema.arguments)
+    return has_one and not given.get("dropout_p", 0.0)

@@ -89,7 +89,7 @@ class Structure:
             activations=sum(prod(call.shape) for call in calls if not list(call.module.children())),
             taps=tuple(Tap(call.path, call.shape) for call in calls if _by_products(call)),
             convolutional=convolutional,
-            channels_last=not any(isinstance(module, NORMALISATIONS) for module in net.modules()),
+            channels_last=convolutional and not any(isinstance(module, NORMALISATIONS) for module in net.modules()),
             mapped=not convolutional and maps,
             samples_mapped=maps,
             capturable=not operations.asks_for_values,

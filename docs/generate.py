@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from threefold.experiments import Cell, Section, sections
-from threefold.experiments.cell import written
+from threefold.experiments.description import written
 from threefold.experiments.spec import paper_experiment
-from threefold.experiments.status import seconds
 from threefold.report import markdown
 from threefold.report.charts import charts
 from threefold.report.document import Heading, Items, Table, body, claims, closing, comparison, opening, selected
@@ -101,7 +100,7 @@ def summary(by_name: Mapping[str, Section]) -> str:
             lines.append(f"| {paper_experiment(name).title} | – | all | – | – |")
             continue
         records = section.records
-        spent = sum(seconds(record) for record in records)
+        spent = sum(record.seconds for record in records)
         devices = ", ".join(dict.fromkeys(str(record.environment["device"]) for record in records))
         left = section.left or "none"
         lines.append(f"| {section.title} | {len(records)} | {left} | {spent / 60:.1f} min | {devices} |")

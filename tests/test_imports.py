@@ -8,7 +8,19 @@ import threefold
 
 SOURCE = Path(threefold.__file__).parent
 ORDER = [
-    {"errors", "extras", "fingerprint", "memory", "randomness", "reading", "revision", "text", "values", "version"},
+    {
+        "errors",
+        "extras",
+        "fingerprint",
+        "memory",
+        "own_code",
+        "randomness",
+        "reading",
+        "revision",
+        "text",
+        "values",
+        "version",
+    },
     {"data"},
     {"streams"},
     {"scenarios"},

@@ -41,7 +41,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_in_between_is_refused_too(tmp_pat
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").touch()
     before = os.stat(tmp_path / "file")
-    monkeypatch.setattr(reading.os, "stat", lambda path: before)
+    monkeypatch.setattr(reading.os, "stat", lambda path, **_: before)
     with pytest.raises(OSError, match="pipe or device"):
         open_file(tmp_path / "pipe")
 

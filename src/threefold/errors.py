@@ -1,6 +1,7 @@
 """The one kind of error a user can mend."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -18,3 +19,12 @@ def unknown(field: str, value: str, known: Iterable[str]) -> ThreefoldError:
     close = get_close_matches(value.lower(), by_lower, n=1)
     hint = f"did you mean '{by_lower[close[0]]}'?" if close else f"known: {', '.join(names)}."
     return ThreefoldError(f"{field} '{value}' is not known; {hint}")
+
+
+@contextmanager
+def as_value_error() -> Iterator[None]:
+    """An error of ours as pydantic expects it, which gathers the errors of all fields."""
+    try:
+        yield
+    except ThreefoldError as error:
+        raise ValueError(str(error).rstrip(".")) from None

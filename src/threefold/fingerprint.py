@@ -3,22 +3,29 @@
 The sum is taken over compiled code (instructions, constants, names, defaults, closures), never over source text: a
 notebook has no file, and a file may have been edited since it was imported, but what was compiled is what runs.
 Comments and line numbers do not count. Whatever the code refers to counts too, as far as it is the user's: functions,
-classes and values of the same package, of `__main__` or of a module that is not installed. Libraries count by name.
+classes and values of the same package, of `__main__` or of a module that is not installed. What a library has under a
+name counts by that name.
 """
 
+import builtins
+import dis
 import functools
+import importlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import sysconfig
+from collections.abc import Iterable
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice)
 BY_VALUE = (tuple, frozenset, CodeType, Tensor, np.ndarray)  # the compiler may share equal ones, or not
+HIDING = (eval, exec, globals, builtins.__import__, importlib, importlib.import_module)  # may find anything
 # what Python and pydantic keep in a class for themselves: a field's value is a hyperparameter, which a spec has anyway
 BOOKKEEPING = {
     *("__module__", "__qualname__", "__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_attributes__"),
@@ -48,13 +55,26 @@ def code_of(kind: Any, state: object = None) -> str | None:
 
     None for threefold's own classes. Raises `NotCovered` for what has no sum, such as an open file.
     """
-    home = getattr(kind, "__module__", None) or type(kind).__module__
-    if isinstance(kind, type) and is_ours(kind):
+    if isinstance(kind, type) and is_ours(kind) and not _overridden(state):
         return None
-    told = _Description(home.partition(".")[0])
-    told.add(kind)
-    told.add(state)
-    return told.sum.hexdigest()
+    first = kind
+    while isinstance(first, functools.partial):
+        first = first.func
+    home = getattr(first, "__module__", None) or type(first).__module__
+    return _Description(home.partition(".")[0]).sum_of(kind, state)
+
+
+def _overridden(state: object) -> bool:
+    """Has an instance a function of its own, in place of its class's?"""
+    return isinstance(state, dict) and any(map(callable, state.values()))
+
+
+class _Used(NamedTuple):
+    """What a function's code uses, the functions inside it included."""
+
+    globals: frozenset[str]
+    names: frozenset[str]  # of globals, of attributes, and text that may be the name of one
+    imports: tuple[tuple[str, Any, int], ...]  # the module, the names that are wanted of it, how many packages up
 
 
 class _Description:
@@ -65,31 +85,41 @@ class _Description:
         self.sum = sha256()
         self.known: dict[int, int] = {}  # by id: what was reached before, at which place
         self.alive: list[object] = []  # so that no id is used twice
+        self.names: set[str] = set()  # that the code uses
+        self.modules: dict[str, ModuleType] = {}  # of the user's, by name
+
+    def sum_of(self, *values: Any) -> str:
+        for value in values:
+            self.add(value)
+        self._add_what_modules_have()
+        return self.sum.hexdigest()
 
     def add(self, value: Any) -> None:
-        if isinstance(value, PLAIN):
-            self._tell(type(value).__name__, repr(value))
+        if type(value) in PLAIN:
+            self._write(type(value).__name__, repr(value))
             return
+        if any(value is each for each in HIDING):
+            raise NotCovered(f"what {value.__name__} finds")
         if not isinstance(value, BY_VALUE):
             if id(value) in self.known:
-                self._tell("again", self.known[id(value)])
+                self._write("again", self.known[id(value)])
                 return
             self.known[id(value)] = len(self.known)
             self.alive.append(value)
         match value:
             case Tensor():
-                self.add(_array(value))
-            case np.ndarray() if value.dtype != object:
-                self._tell("array", value.dtype.str, value.shape)
+                self._several("tensor", (type(value), _array(value)))
+            case np.ndarray() if type(value) is np.ndarray and value.dtype != object:
+                self._write("array", value.dtype.str, value.shape)
                 self.sum.update(np.ascontiguousarray(value).tobytes())
-            case tuple() | list():
+            case tuple() | list() if type(value) in (tuple, list):
                 self._several(type(value).__name__, value)
             case set() | frozenset():
-                self._several("set", sorted(self._apart(each) for each in value))
-            case Mapping():
+                self._several("set", (type(value), *sorted(self._apart(each) for each in value)))
+            case dict() | MappingProxyType() if type(value) in (dict, MappingProxyType):
                 self._several(type(value).__name__, (each for pair in value.items() for each in pair))
             case ModuleType():
-                self._tell("module", value.__name__)
+                self._module(value)
             case CodeType():
                 self._code(value)
             case FunctionType():
@@ -109,63 +139,89 @@ class _Description:
             case CellType():
                 self._several("cell", [value.cell_contents] if _filled(value) else [])
             case BuiltinFunctionType() if isinstance(value.__self__, ModuleType | None):
-                self._tell("builtin", value.__module__, value.__qualname__)
-            case _ if hasattr(value, "__qualname__") and self._is_library(getattr(value, "__module__", None)):
-                self._tell("library", value.__module__, value.__qualname__)
+                self._write("builtin", value.__module__, value.__qualname__)
+            case _ if self._library_has(value):
+                self._write("library", value.__module__, value.__qualname__)
+            case _ if isinstance(getattr(value, "__wrapped__", None), FunctionType):  # functools.cache
+                self._several("wrapped", (type(value), value.__wrapped__))
             case _:
                 self._object(value)
 
-    def _tell(self, *words: object) -> None:
+    def _write(self, *words: object) -> None:
         self.sum.update(f"{words!r}\n".encode())
 
     def _several(self, what: str, values: Iterable[Any]) -> None:
-        self._tell(what, "(")
+        self._write(what, "(")
         for value in values:
             self.add(value)
-        self._tell(")")
+        self._write(")")
 
     def _apart(self, value: object) -> str:
         """The sum of one member of a set, whose order means nothing."""
-        own = _Description(self.home)
-        own.add(value)
-        return own.sum.hexdigest()
+        return _Description(self.home).sum_of(value)
+
+    def _module(self, module: ModuleType) -> None:
+        self._write("module", module.__name__)
+        if not self._is_library(module.__name__):
+            self.modules[module.__name__] = module
+
+    def _add_what_modules_have(self) -> None:
+        """Of the user's modules what has a name that the code uses, for there are many ways to get at it."""
+        done: set[tuple[str, str]] = set()
+        while new := {(m, name) for m, module in self.modules.items() for name in self.names & {*vars(module)}} - done:
+            for module, name in sorted(new):
+                self._write("of module", module, name)
+                self.add(vars(self.modules[module])[name])
+            done |= new
 
     def _function(self, function: FunctionType) -> None:
-        if self._is_library(function.__module__):
-            self._tell("library", function.__module__, function.__qualname__)
+        if self._library_has(function):
+            self._write("library", function.__module__, function.__qualname__)
             return
-        self._several("function", (function.__code__, function.__defaults__, function.__kwdefaults__))
+        parts = (function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__)
+        self._several("function", parts)
         self._several("closure", function.__closure__ or ())
-        names = sorted(set(_names(function.__code__)))
-        for name in names:
-            if name not in function.__globals__:
-                continue
-            value = function.__globals__[name]
-            self._tell("global", name)
-            if isinstance(value, ModuleType) and not self._is_library(value.__name__):
-                used = [each for each in names if each in vars(value)]
-                self._several("module", (vars(value)[each] for each in used))
-            else:
-                self.add(value)
+        if self._is_library(function.__globals__.get("__name__")):  # one that a library made of the user's
+            return
+        used = _used(function.__code__)
+        self.names |= used.names
+        known = vars(builtins) | function.__globals__
+        for name in sorted(used.globals & {*known}):
+            self._write("global", name)
+            self.add(known[name])
+        for wanted in used.imports:
+            self._import(*wanted, function.__globals__)
+
+    def _import(self, name: str, of_it: Any, level: int, scope: dict[str, Any]) -> None:
+        """What an import in a function would find."""
+        if level == 0 and self._is_library(name):
+            self._write("module", name)
+            return
+        try:
+            found = __import__(name, scope, None, of_it or (), level)
+        except Exception as error:  # whatever a module of the user's raises
+            self._write("no module", name, type(error).__name__)
+        else:
+            self.add(found)
 
     def _code(self, code: CodeType) -> None:
         """Instructions and what they work on; not where they stand in a file."""
-        self._tell("code", code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-        self._tell(code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
-        self._tell(code.co_exceptiontable)
+        self._write("code", code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        self._write(code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+        self._write(code.co_exceptiontable)
         self._several("constants", code.co_consts)
 
     def _class(self, kind: type) -> None:
-        if self._is_library(kind.__module__):
-            self._tell("library", kind.__module__, kind.__qualname__)
+        if self._library_has(kind):
+            self._write("library", kind.__module__, kind.__qualname__)
             return
         own = {
             name: value
             for name, value in vars(kind).items()
-            if name not in BOOKKEEPING and not name.startswith(("__pydantic", "model_"))
+            if name not in BOOKKEEPING and not name.startswith("__pydantic")
         }
-        self._tell("class", kind.__qualname__.rpartition(".")[2], sorted(own))
-        self._several("bases", kind.__bases__)
+        self._write("class", kind.__qualname__.rpartition(".")[2], sorted(own))
+        self._several("bases", (type(kind), *kind.__bases__))
         self._several("attributes", (own[name] for name in sorted(own)))
 
     def _object(self, value: object) -> None:
@@ -175,23 +231,52 @@ class _Description:
         except Exception as error:
             raise NotCovered(f"a {type(value).__qualname__} ({value!r:.60})") from error
         if isinstance(reduced, str):
-            self._tell("named", type(value).__module__, reduced)
+            self._several("named", (type(value), reduced))
             return
         make, given, *rest = reduced
         state, listed, items = [*rest, None, None, None][:3]
         self._several("object", (make, given, state, list(listed or ()), list(items or ())))
 
-    def _is_library(self, module: str | None) -> bool:
+    def _library_has(self, value: Any) -> bool:
+        """Does a library have this under its name? What it made for the user may name the library, too."""
+        module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+        if not (isinstance(module, str) and isinstance(name, str) and self._is_library(module)):
+            return False
+        found: Any = sys.modules.get(module)
+        for step in name.split("."):
+            found = getattr(found, step, None)
+        return found is value
+
+    def _is_library(self, module: Any) -> bool:
         """Is this a module of an installed package, of Python itself or of threefold?"""
-        if module is None:
+        if not isinstance(module, str):
             return False
         top = module.partition(".")[0]
-        if top in (self.home, "__main__"):
-            return False
-        if top == "threefold" or top in sys.stdlib_module_names:
+        if top == "threefold" or top in sys.builtin_module_names:
             return True
-        file = getattr(sys.modules.get(module), "__file__", None)
-        return file is None or not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+        return top not in (self.home, "__main__") and any(map(_is_installed, _places(module)))
+
+
+def _places(module: str) -> list[str]:
+    """The files or folders of a module; none where it was made by code."""
+    top = module.partition(".")[0]
+    found = sys.modules.get(module) or sys.modules.get(top)
+    if found is None:
+        try:
+            spec = find_spec(top)
+        except (ImportError, ValueError):
+            return []
+        return [spec.origin or "", *(spec.submodule_search_locations or ())] if spec else []
+    file = getattr(found, "__file__", None)
+    return [file] if file else list(getattr(found, "__path__", ()))
+
+
+INSTALLED = tuple(Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def _is_installed(place: str) -> bool:
+    path = Path(place)
+    return any(path.is_relative_to(each) for each in INSTALLED) or "site-packages" in place or "dist-packages" in place
 
 
 def _array(tensor: Tensor) -> Any:
@@ -202,11 +287,22 @@ def _array(tensor: Tensor) -> Any:
         raise NotCovered("a tensor without values") from error
 
 
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
+@functools.lru_cache(maxsize=4096)
+def _used(code: CodeType) -> _Used:
+    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+    inner = [_used(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    read = {step.argval for step in steps if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")}
+    texts = {each for each in code.co_consts if isinstance(each, str) and each.isidentifier()}
+    imports = [
+        (step.argval, wanted.argval, level.argval)
+        for level, wanted, step in zip(steps, steps[1:], steps[2:], strict=False)
+        if step.opname == "IMPORT_NAME"
+    ]
+    return _Used(
+        frozenset(read).union(*(each.globals for each in inner)),
+        frozenset({*code.co_names, *texts}).union(*(each.names for each in inner)),
+        (*imports, *(one for each in inner for one in each.imports)),
+    )
 
 
 def _filled(cell: CellType) -> bool:

@@ -13,6 +13,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from os import PathLike
 from typing import Any, BinaryIO
 
@@ -25,17 +26,23 @@ TOML_FILE = 1 << 20  # bytes
 
 _TOO_DEEP = f"it is nested more than {DEPTH} levels deep"
 _TOO_LONG = f"it has a number of more than {DIGITS} digits"
-_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 
 
-def open_file(path: str | PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading; a pipe or a device is refused unopened, for it may keep us waiting for ever."""
-    return open(path, "rb", opener=_opened)
+class NotAFile(OSError):
+    """A folder, a pipe or a device is where a file should be, or a link where none is followed."""
 
 
-def _opened(path: str, flags: int) -> int:
-    _refuse_special(os.stat(path).st_mode)
-    descriptor = os.open(path, flags | _NONBLOCK)
+def open_file(path: str | PathLike[str], *, follow: bool = True) -> BinaryIO:
+    """Open a regular file for reading; a pipe or a device is refused unopened, for it may keep us waiting for ever.
+
+    `follow`: where links lead. What we wrote ourselves is none.
+    """
+    return open(path, "rb", opener=partial(_opened, follow))
+
+
+def _opened(follow: bool, path: str, flags: int) -> int:
+    _refuse_special(os.stat(path, follow_symlinks=follow).st_mode)
+    descriptor = os.open(path, flags | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
     try:
         _refuse_special(os.fstat(descriptor).st_mode)  # another file may have taken the name
     except OSError:
@@ -118,9 +125,9 @@ def check_plain(value: object) -> None:
 
 def _refuse_special(mode: int) -> None:
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        raise NotAFile(errno.EISDIR, "it is a folder")
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "it is a pipe or device, not a file")
+        raise NotAFile(errno.EINVAL, "it is a pipe or device, not a file")
 
 
 def _whole(digits: str) -> int:

@@ -16,8 +16,8 @@ def revision(package: Path = Path(__file__).parent) -> str | None:
     programs that a repository names (core.fsmonitor, hooks, filters, remote helpers): so only what reads commits is
     asked of it, with those settings off, and whether files were changed is found out here.
     """
-    if told := os.environ.get("THREEFOLD_REVISION"):
-        return told
+    if given := os.environ.get("THREEFOLD_REVISION"):
+        return given
     top = next((folder for folder in (package.parent, package.parent.parent) if (folder / ".git").exists()), None)
     if top is None:
         return None

@@ -23,12 +23,11 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     name: ClassVar[str]
 
-    @classmethod
-    def per_replica(cls) -> list[str]:
+    def per_replica(self) -> list[str]:
         """The hyperparameters that may differ between the replicas of a stack."""
         return [
             name
-            for name, field in cls.model_fields.items()
+            for name, field in type(self).model_fields.items()
             if field.annotation in (int, float)
             and isinstance(field.json_schema_extra, dict)
             and field.json_schema_extra["per_replica"]
@@ -60,8 +59,8 @@ V = TypeVar("V", bound=Value)
 def written_as(kind: type[Value] | None, name: str, every: Mapping[str, Any]) -> str:
     """The text of a value of this kind, which need not be known here, with these hyperparameters."""
     usual = kind().model_dump(mode="json") if kind else {}
-    told = {key: value for key, value in every.items() if key not in usual or value != usual[key]}
-    pairs = ",".join(f"{key}={as_text(value)}" for key, value in told.items())
+    chosen = {key: value for key, value in every.items() if key not in usual or value != usual[key]}
+    pairs = ",".join(f"{key}={as_text(value)}" for key, value in chosen.items())
     return f"{name}:{pairs}" if pairs else name
 
 
@@ -99,6 +98,15 @@ def build(kinds: Mapping[str, type[V]], what: str, name: str, given: Mapping[str
         raise unknown(what, name, kinds)
     check_keys(kinds[name], what, given)
     return kinds[name](**given)
+
+
+def known(kinds: Mapping[str, type[V]], what: str, given: V, advice: str = "") -> V:
+    """A value of one of these kinds. What a subclass computes its key would not tell."""
+    if type(given) not in kinds.values():
+        raise ThreefoldError(
+            f"{what} must be one of {', '.join(kinds)}, got a {type(given).__name__}, which is none of them{advice}."
+        )
+    return given
 
 
 def check_keys(kind: type[Value], what: str, given: Mapping[str, Any]) -> None:

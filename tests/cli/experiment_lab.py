@@ -53,6 +53,7 @@ method = "xdg"
 COHORTS = 3 + 3 + 6 + 3 + 1 + 1  # the three strengths of ewc are one, the two reductions of lwf are not
 RUNS = 2 * (COHORTS + 6)
 PATIENCE = 90.0
+FIELDS = ("spec", "status", "diverged_at", "initial", "matrix", "kept", "curves")
 
 
 def furnish(folder: Path, spec: str = SPEC) -> Path:
@@ -64,7 +65,7 @@ def furnish(folder: Path, spec: str = SPEC) -> Path:
 
 def rows(path: Path) -> list[tuple[Any, ...]]:
     """Everything that was measured, sorted; when, where and how fast left out."""
-    columns = "key, spec, status, diverged_at, initial, matrix, kept"
+    columns = ", ".join(["key", *(f"json_extract(record, '$.{field}')" for field in FIELDS)])
     with closing(sqlite3.connect(path)) as store:
         return store.execute(f"SELECT {columns} FROM runs ORDER BY key").fetchall()
 
@@ -76,8 +77,8 @@ def alter(path: Path, *statements: str) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as store:
         for statement in statements:
             store.execute(statement)
-        for identity, *row in store.execute(f"SELECT id, {', '.join(module._COLUMNS)} FROM runs").fetchall():
-            store.execute("UPDATE runs SET sum = ? WHERE id = ?", (module._sum(row[:-1]), identity))
+        for identity, key, text in store.execute("SELECT id, key, record FROM runs").fetchall():
+            store.execute("UPDATE runs SET sum = ? WHERE id = ?", (module._sum(key, text), identity))
 
 
 def count(path: Path) -> int:
@@ -175,6 +176,7 @@ def server() -> Iterator[None]:
 def _main(folder: Path, words: tuple[str, ...], said: list[Path], hook: Callable[[Path], None] | None) -> None:
     os.chdir(folder)
     os.environ["PATH"] = ""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
     for number, path in zip((1, 2), said, strict=True):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), number)
     sys.stdout, sys.stderr = (os.fdopen(number, "w", encoding="utf-8") for number in (1, 2))

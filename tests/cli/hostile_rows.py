@@ -111,7 +111,6 @@ def read_by_all(cli: Callable[..., Ended], store: str, *, drawn: bool = False) -
     from threefold.experiments import sections
     from threefold.report import save_figures
     from threefold.results import Store
-    from threefold.watch.app import templates
     from threefold.watch.view import View
 
     formats = ("terminal", "markdown", "latex", "csv", "html")
@@ -126,7 +125,7 @@ def read_by_all(cli: Callable[..., Ended], store: str, *, drawn: bool = False) -
             assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1), (words, ended)
         else:
             assert (ended.status, ended.err) == (0, ""), (words, ended)
-    view = View(Path(store), templates)
+    view = View(Path(store))
     assert "damaged" not in view.look()["now"]
     for name in list(view._folded):
         assert view.unfold(name) is not None

@@ -72,7 +72,10 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     # names
     "stream": (["run", "spilt-mnist"], ["stream 'spilt-mnist'", "did you mean 'split-mnist'?"]),
     "stream in capitals": (["run", "SPLIT"], ["stream 'SPLIT'", "did you mean 'split'?"]),
-    "stream unlike any": (["run", "xyz"], ["stream 'xyz'", "permuted, permuted-mnist, split, split-mnist"]),
+    "stream unlike any": (
+        ["run", "xyz"],
+        ["stream 'xyz'", "permuted, permuted-mnist, rotated, rotated-mnist, several, split, split-mnist, timed"],
+    ),
     "dataset in stream": (["run", "split-mnits"], ["dataset 'mnits'", "did you mean 'mnist'?"]),
     "dataset in stream beside data": (
         ["run", "split-mnist", *TINY[2:]],
@@ -136,7 +139,10 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     # the form of the command
     "option": ([*MNIST, "--itres", "5"], ["option '--itres'", "did you mean '--iters'?"]),
     "no stream": (["run"], ["stream is missing", "split-mnist"]),
-    "nothing to list": (["list"], ["what is missing", "streams, scenarios, networks, optimizers or schedules"]),
+    "nothing to list": (
+        ["list"],
+        ["what is missing", "streams, boundaries, scenarios, networks, optimizers or schedules"],
+    ),
     "option without value": ([*MNIST, "--seeds"], ["seeds has no value", "--seeds VALUE"]),
     "one argument too many": ([*MNIST, "permuted-mnist"], ["'permuted-mnist' is more than the command takes"]),
     "rounds of bench": (

@@ -13,6 +13,8 @@ from tiny_lab import Ended
 
 import threefold
 from threefold import bench
+from threefold.bench.floor import Floor
+from threefold.bench.steps import Cost, Timing
 from threefold.cli import run
 from threefold.data.catalog import CATALOG
 from threefold.methods import METHODS, Part, hyper
@@ -185,13 +187,13 @@ def test_fetch_says_where_it_is(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyP
 
 
 def test_bench_shows_ratios(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measured(device: str, rounds: int) -> Iterator[bench.Timing]:
+    def measured(device: str, rounds: int) -> Iterator[Timing]:
         assert (device, rounds) == ("cpu", 3)
-        yield bench.Timing("split", 20, cohort=6.0, alone=24.0, products=5.0)
+        yield Timing("split", 20, cohort=6.0, alone=24.0, products=5.0)
 
-    def costs(device: str, kind: object, rounds: int) -> Iterator[bench.Cost]:
+    def costs(device: str, kind: object, rounds: int) -> Iterator[Cost]:
         assert (device, rounds) == ("cpu", 3)
-        yield bench.Cost("dgr", "Class-IL", step=15.0, none=6.0, floor=bench.Floor(products=4.0, memory=5.0))
+        yield Cost("dgr", "Class-IL", step=15.0, none=6.0, floor=Floor(products=4.0, memory=5.0))
 
     monkeypatch.setattr(bench, "bench", measured)
     monkeypatch.setattr(bench, "bench_methods", costs)

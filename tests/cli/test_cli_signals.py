@@ -221,9 +221,3 @@ main()
 """
     answer = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True)
     assert (answer.returncode, answer.stderr) == (0, "")
-
-
-def test_where_there_is_no_sighup_nothing_breaks() -> None:
-    code = "import signal; del signal.SIGHUP; from threefold.cli import main; main()"
-    answer = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True)
-    assert (answer.returncode, answer.stderr) == (0, "")

@@ -111,6 +111,14 @@ def test_one_seed_has_no_standard_error(lab: Path, cli: Cli) -> None:
     assert re.fullmatch(r"\d+\.\d\d", row(lines, "None")[0])
 
 
+@pytest.mark.parametrize(("epochs", "told"), [("1", "1 epoch"), ("2", "2 epochs")])
+def test_a_length_is_told_in_words(lab: Path, cli: Cli, epochs: str, told: str) -> None:
+    words = [*RUN, "--scenario", "class", "--seeds", "1"]
+    place = words.index("--iters")
+    assert cli(*words[:place], "--epochs", epochs, *words[place + 2 :]).status == 0
+    assert f"split-tiny, {told}\n" in cli("report", "--format", "markdown").out
+
+
 def test_variants_of_one_method_have_rows_of_their_own(lab: Path, cli: Cli) -> None:
     asked = ["--method", "picky", "--method", "picky:strength=2"]
     lines = shown(cli(*RUN, "--scenario", "task", *asked, "--seeds", "1"))

@@ -48,7 +48,7 @@ def test_merged_seeds_are_reported_together(lab: Path, cli: Cli) -> None:
 
 def test_conflicting_results_are_shown_and_refused(lab: Path, cli: Cli) -> None:
     shutil.copy("a.db", "other.db")
-    alter(lab / "other.db", "UPDATE runs SET matrix = json_set(matrix, '$[2][2]', 12.5) WHERE id = 4")
+    alter(lab / "other.db", "UPDATE runs SET record = json_set(record, '$.matrix[2][2]', 12.5) WHERE id = 4")
     assert cli(*EXPERIMENT, "b.db", "--seeds", "3-3").status == 0
     before = contents(lab)
     for words in (["a.db", "b.db", "other.db"], ["new.db", "b.db", "a.db", "other.db"], ["other.db", "b.db", "a.db"]):
@@ -67,17 +67,17 @@ def test_conflicting_results_are_shown_and_refused(lab: Path, cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ("matrix = json_set(matrix, '$[2][0]', 12.5)", "its accuracy on task 1 after task 3 is "),
-        ("initial = json_set(initial, '$[1]', 12.5)", "its accuracy on task 2 before any training is "),
+        ("'$.matrix[2][0]', 12.5", "its accuracy on task 1 after task 3 is "),
+        ("'$.initial[1]', 12.5", "its accuracy on task 2 before any training is "),
         (
-            "status = 'diverged', diverged_at = 2, matrix = json_set(matrix, '$[2]', json('[null, null, null]'))",
+            "'$.status', 'diverged', '$.diverged_at', 2, '$.matrix[2]', json('[null, null, null]')",
             "its status is finished in 'a.db' ",
         ),
     ],
 )
 def test_a_conflict_names_what_differs(lab: Path, cli: Cli, change: str, named: str) -> None:
     shutil.copy("a.db", "other.db")
-    alter(lab / "other.db", f"UPDATE runs SET {change} WHERE id = 4")
+    alter(lab / "other.db", f"UPDATE runs SET record = json_set(record, {change}) WHERE id = 4")
     said = refusal(cli("merge", "a.db", "other.db"))
     assert named in said
     assert (" and 12.5000 in 'other.db' " if "12.5" in change else " and diverged in 'other.db' ") in said
@@ -86,7 +86,7 @@ def test_a_conflict_names_what_differs(lab: Path, cli: Cli, change: str, named: 
 def test_results_that_differ_in_a_late_digit_are_told_apart(lab: Path, cli: Cli) -> None:
     shutil.copy("a.db", "other.db")
     for name, accuracy in (("a.db", "12.5"), ("other.db", "12.500000001")):
-        alter(lab / name, f"UPDATE runs SET matrix = json_set(matrix, '$[2][0]', {accuracy}) WHERE id = 4")
+        alter(lab / name, f"UPDATE runs SET record = json_set(record, '$.matrix[2][0]', {accuracy}) WHERE id = 4")
     said = refusal(cli("merge", "a.db", "other.db"))
     assert " is 12.5 in 'a.db' " in said
     assert " and 12.500000001 in 'other.db' " in said
@@ -94,5 +94,6 @@ def test_results_that_differ_in_a_late_digit_are_told_apart(lab: Path, cli: Cli)
 
 def test_where_and_when_is_no_conflict(lab: Path, cli: Cli) -> None:
     shutil.copy("a.db", "other.db")
-    alter(lab / "other.db", "UPDATE runs SET created = '2020-01-01T00:00:00+00:00', environment = '{}', timings = '{}'")
+    changes = "'$.created', '2020-01-01T00:00:00+00:00', '$.environment', json('{}'), '$.timings', json('{}')"
+    alter(lab / "other.db", f"UPDATE runs SET record = json_set(record, {changes})")
     assert cli("merge", "a.db", "other.db").out == "a.db: 0 runs added, 18 were there already.\n"

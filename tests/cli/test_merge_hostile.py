@@ -43,8 +43,18 @@ REFUSED: dict[str, tuple[tuple[str | int, ...], Any, str]] = {  # where, what, a
     "a refusal without a reason": ((*ASKED, "refused", 0, "reason"), ..., "lacks the field refused[0].reason"),
     "a cell without seeds": ((*CELL, "seeds"), [], "cells[0].seeds is []"),
     "a seed twice": ((*CELL, "seeds"), [1, 1], "seeds names a seed twice"),
-    "a seed that is text": ((*CELL, "seeds"), ["1"], "cells[0].seeds[0] is '1'"),
-    "a seed that is true": ((*CELL, "seeds"), [True], "cells[0].seeds[0] is True"),
+    "a seed that is text": (
+        (*CELL, "seeds"),
+        ["1"],
+        "cells[0].seeds[0]: a seed must be a whole number from 0 on, or two, got '1'",
+    ),
+    "a seed that is true": (
+        (*CELL, "seeds"),
+        [True],
+        "cells[0].seeds[0]: a seed must be a whole number from 0 on, or two, got True",
+    ),
+    "a seed in no order": ((*CELL, "seeds"), [[1]], "or two, got [1]"),
+    "an order below zero": ((*CELL, "seeds"), [[1, -1]], "or two, got [1, -1]"),
     "a cell of another method": ((*CELL, "method"), "si", "method is 'si', but the spec has 'none'"),
     "a spec that is a list": (SPEC, [], "cells[0].spec is []"),
     "a stream that is not known": ((*SPEC, "stream", "name"), "spilt-mnist", "stream 'spilt-mnist' is not known"),
@@ -120,7 +130,7 @@ REFUSED: dict[str, tuple[tuple[str | int, ...], Any, str]] = {  # where, what, a
     "a date that is a number": ((*COHORT, "created"), 2026, "created is 2026"),
     "runs that are a number": ((*COHORT, "runs"), 2, "is wrong"),
     "a run that is a number": (RUN, 2, "is wrong"),
-    "a run without a seed": ((*RUN, "seed"), ..., "lacks the field 'seed'"),
+    "a run without a seed": ((*RUN, "seed"), ..., "lacks the field spec.seed"),
     "a seed below zero": ((*RUN, "seed"), -1, "spec.seed is -1"),
     "a status that is none": ((*RUN, "status"), "fine", "status is 'fine'"),
     "an accuracy above 100": ((*RUN, "matrix", 0, 0), 101.0, "between 0 and 100"),
@@ -231,9 +241,9 @@ def test_other_stores_are_checked_like_files(cli: Cli, lab: Path, changes: dict[
 def test_a_number_in_another_store_that_is_none_is_refused(cli: Cli, lab: Path) -> None:
     """SQLite's text may hold what we would not write."""
     assert cli("merge", "theirs.db", written(apart(), lab / "good.jsonl")).status == 0
-    alter(lab / "theirs.db", "UPDATE runs SET environment = replace(environment, 'null', 'NaN')")
+    alter(lab / "theirs.db", "UPDATE runs SET record = replace(record, '1.5', 'NaN')")
     Store("old.db").close()
-    assert "it has a number that is not finite" in refused(cli, lab, "theirs.db")
+    assert "must be a finite number" in refused(cli, lab, "theirs.db")
 
 
 def test_a_bad_experiment_in_another_store_is_refused(cli: Cli, lab: Path) -> None:

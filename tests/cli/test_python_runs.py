@@ -15,7 +15,6 @@ from tiny_lab import SETTINGS, Ended, arrays, with_option
 import threefold
 from threefold import Dataset, Split
 from threefold.experiments import Result, executor
-from threefold.watch.app import templates
 from threefold.watch.view import View
 
 Cli = Callable[..., Ended]
@@ -42,7 +41,7 @@ def test_status_the_report_and_the_live_page_show_it(result: Result, cli: Cli) -
     assert (row["experiment"], row["written"], row["scenario"]) == (NAME, "ewc:strength=5.0", "Class-IL")
     mean = sum(sum(record.matrix[-1]) / 2 for record in result.records) / 2
     assert float(row["mean"]) == pytest.approx(mean)
-    parts = View(Path("a.db"), templates).look()
+    parts = View(Path("a.db")).look()
     assert "All that was asked for is done." in parts["now"]
     assert f"{mean:.2f}" in parts["e0"]
 
@@ -67,7 +66,7 @@ def test_what_is_left_of_it_is_told_with_a_command_that_trains_it(
     small = Dataset.from_arrays(**arrays(classes=10, train=400), name="mnist")
     monkeypatch.setattr("threefold.experiments.request.load", lambda name, report: small)
     threefold.run("split-mnist", **GIVEN)
-    alter(lab / "a.db", "DELETE FROM runs WHERE seed = 2")
+    alter(lab / "a.db", "DELETE FROM runs WHERE json_extract(record, '$.spec.seed') = 2")
     line = cli("status", *STORE).out
     assert line.startswith("run split-mnist, 6 iterations: 1 of 2 runs done, 1 left, about ")
     program, *words = shlex.split(line.rpartition("about ")[2].partition(": ")[2])
@@ -81,7 +80,7 @@ def test_what_is_left_of_it_is_told_with_a_command_that_trains_it(
 def test_where_no_command_trains_all_of_it_none_is_shown(lab: Path, cli: Cli) -> None:
     """Data of one's own may have come from anywhere; the same call goes on."""
     told = "some of it was asked for in Python; ask for it there again"
-    alter(lab / "a.db", "DELETE FROM runs WHERE seed = 2")
+    alter(lab / "a.db", "DELETE FROM runs WHERE json_extract(record, '$.spec.seed') = 2")
     assert cli("status", *STORE).out == f"{NAME}: 1 of 2 runs done, 1 left, about 0:00:01: {told}\n"
     assert cli(*with_option(WORDS, "--seeds", "3-3")).status == 0
     assert cli("status", *STORE).out == f"{NAME}: 2 of 3 runs done, 1 left, about 0:00:01: {told}\n"

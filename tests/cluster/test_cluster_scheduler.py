@@ -202,13 +202,6 @@ def test_nobody_gets_in_without_the_token(nodes: Nodes) -> None:
     assert "InvalidAuthToken" in ended.stderr
 
 
-def test_many_cohorts_that_take_no_time_are_served(nodes: Nodes, capsys: pytest.CaptureFixture[str]) -> None:
-    from threefold.cluster.bench import bench
-
-    bench(cohorts=30, seeds=2, size=1000)
-    assert re.search(r"^60 rows in .* s: \d+ rows, \d+ cohorts a second$", capsys.readouterr().out, re.MULTILINE)
-
-
 def test_the_driver_is_killed_and_the_same_command_goes_on(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

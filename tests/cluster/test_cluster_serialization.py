@@ -31,9 +31,9 @@ def _a_new_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cohort_comes_out_as_it_went_in(cohort: Cohort) -> None:
-    from threefold.cluster.serialization import Warehouse, unpack
+    from threefold.cluster.serialization import ObjectStore, unpack
 
-    there = unpack(*Warehouse().pack(cohort))
+    there = unpack(*ObjectStore().pack(cohort))
     assert there.name == cohort.name
     assert [run.cell.run_spec(run.seed) for run in there.runs] == [run.cell.run_spec(run.seed) for run in cohort.runs]
     assert len({id(run.cell.stream) for run in there.runs}) == 1
@@ -43,16 +43,16 @@ def test_a_cohort_comes_out_as_it_went_in(cohort: Cohort) -> None:
 
 
 def test_data_are_put_once_and_travel_apart(cohort: Cohort) -> None:
-    from threefold.cluster.serialization import Warehouse
+    from threefold.cluster.serialization import ObjectStore
 
-    warehouse = Warehouse()
+    object_store = ObjectStore()
     large = Dataset.from_arrays(
         torch.rand(6000, 28, 28), torch.arange(6000) % 6, torch.rand(6, 28, 28), torch.arange(6)
     )
     cells = [replace(run.cell, stream=Split(large, tasks=3)) for run in cohort.runs]
-    packed = [warehouse.pack(Cohort((Run(each, seed),)))[0] for each in cells for seed in range(3)]
+    packed = [object_store.pack(Cohort((Run(each, seed),)))[0] for each in cells for seed in range(3)]
     assert max(map(len, packed)) < 10_000, "of 19 million bytes of data"
-    assert (len(warehouse.streams), len(warehouse.datasets)) == (2, 1)
+    assert (len(object_store.streams), len(object_store.datasets)) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,13 @@ def test_known_data_are_taken_from_the_workers_own_folder(
     monkeypatch.setattr(serialization, "names", lambda: ("small",))
     monkeypatch.setattr(serialization, "check", lambda name: [FileState(Path(name), state)])
     monkeypatch.setattr(serialization, "load", lambda name: own)
-    there = serialization.unpack(*serialization.Warehouse().pack(cohort)).cell.stream.data
+    there = serialization.unpack(*serialization.ObjectStore().pack(cohort)).cell.stream.data
     assert (there is own) is used
     assert there.fingerprint == ours.fingerprint
 
 
 def test_a_method_of_ones_own_travels_too() -> None:
-    from threefold.cluster.serialization import Warehouse, unpack
+    from threefold.cluster.serialization import ObjectStore, unpack
 
-    there = unpack(*Warehouse().pack(Cohort((Run(cell(split(), Fragile(), iters=5), 1),))))
+    there = unpack(*ObjectStore().pack(Cohort((Run(cell(split(), Fragile(), iters=5), 1),))))
     assert isinstance(there.cell.method.parts[0], Fragile)

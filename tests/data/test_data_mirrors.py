@@ -21,7 +21,6 @@ FAULTS = {
     "endless": "sent more than 5552 bytes, too many for this file",
     "silent": "said nothing for 1 s",
     "trickle": "bytes in 1.2 s",
-    "trickle_head": "sent only 0 bytes in 1.2 s",
     "hang": "said nothing for 1 s",
 }
 

@@ -124,7 +124,7 @@ def test_on_another_machine_they_are_the_same(monkeypatch, state):
     monkeypatch.setattr(serialization, "check", lambda name: [FileState(Path(name), state)])
     monkeypatch.setattr(serialization, "load", lambda name: data)
     for mine in (data, data.normalized()):
-        _, datasets = serialization.Warehouse()._pack_stream(Split(mine, 3))
+        _, datasets = serialization.ObjectStore()._pack_stream(Split(mine, 3))
         ((known, ref),) = datasets.items()
         there = serialization._dataset(known, ref)
         assert (there.fingerprint, there.is_normalized) == (mine.fingerprint, mine.is_normalized)
@@ -177,6 +177,7 @@ def test_what_is_normalised_is_not_what_the_paper_trained_on(mnist_like):
         again = Cell.of_description(cell.described())
         assert cell.comparable == again.comparable == (not data.is_normalized)
         for each in (cell, again):
+            assert (each.published() is None) == data.is_normalized
             assert ("--normalize" in run_command([each], [1]).split()) == data.is_normalized
 
 

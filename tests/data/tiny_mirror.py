@@ -159,13 +159,6 @@ def trickle(handler, mirror, body):
             return
 
 
-def trickle_head(handler, mirror, body):
-    for value in b"HTTP/1.1 200 OK\r\nX-Filler: " + bytes(b"a" * 4000):
-        handler.wfile.write(bytes([value]))
-        if mirror.closing.wait(0.05):
-            return
-
-
 def hang(handler, mirror, body):
     handler.head(len(body))(body[: len(body) // 2])
     mirror.hanging.set()
@@ -199,7 +192,6 @@ MANNERS = {
         endless,
         silent,
         trickle,
-        trickle_head,
         hang,
         unpacked,
         labels_only,

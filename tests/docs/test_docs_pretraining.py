@@ -9,7 +9,7 @@ import torch
 from doc_pages import Desk, blocks, desk
 
 import threefold
-from threefold.networks import load_weights
+from threefold.networks.weights import load_weights
 
 PAGE = "pretraining.md"
 

@@ -15,8 +15,8 @@ from scipy.stats import ttest_ind, ttest_rel
 from threefold.experiments import Section
 from threefold.report.paper_statements import Truth, statements
 from threefold.report.tables import result_tables
-from threefold.results import Record, Rows, holm, lookup, published_cells
-from threefold.results.statistics import mean_sem
+from threefold.results import Record, Rows, lookup, published_cells
+from threefold.results.statistics import holm, mean_sem
 
 ROOT = Path(__file__).parent.parent.parent
 

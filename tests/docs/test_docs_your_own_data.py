@@ -145,7 +145,7 @@ def test_what_the_page_says_of_scenarios_and_defaults() -> None:
         for text, classes_per_task in ((split, 2), (permuted, 6)):
             outputs = Outputs(SCENARIOS[name.strip("`")], 3, classes_per_task)
             assert int(text.split(",")[0]) == outputs.units
-    assert (Split.default_tasks, Permuted.default_tasks, Split.default_tasks_of) == (5, 10, {"cifar-100": 10})
+    assert (Split.default_tasks, Permuted.default_tasks, Split.usual_tasks_of) == (5, 10, {"cifar-100": 10})
     assert {128} == BATCHES
 
 
@@ -182,6 +182,9 @@ ARRAYS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "labels from 1": lambda a: {"train_y": a["train_y"] + 1, "test_y": a["test_y"] + 1},
     "a class without training samples": lambda a: {"train_y": a["train_y"] % 5},
     "a class without test samples": lambda a: {"test_y": a["test_y"] % 5},
+}
+COLUMNS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a column with a number too few": lambda a: (np.arange(1199), np.arange(300)),
 }
 SCALES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "values that normalising would make infinite": lambda a: {
@@ -251,7 +254,7 @@ def said() -> dict[str, str]:
 
 
 def test_the_page_lists_the_errors_that_are_tried_here() -> None:
-    assert list(said()) == [*ARRAYS, *SCALES, *FILES, *TASKS]
+    assert list(said()) == [*ARRAYS, *COLUMNS, *SCALES, *FILES, *TASKS]
 
 
 @pytest.mark.parametrize("wrong", ARRAYS)
@@ -265,6 +268,18 @@ def test_errors_of_arrays(shapes: dict[str, Any], tmp_path: Path, wrong: str) ->
         with pytest.raises(ThreefoldError) as caught:
             threefold.load(tmp_path / "shapes.npz")
         assert str(caught.value) == f"data file '{tmp_path / 'shapes.npz'}': {said()[wrong]}"
+
+
+@pytest.mark.parametrize("wrong", COLUMNS)
+def test_errors_of_columns(shapes: dict[str, Any], tmp_path: Path, wrong: str) -> None:
+    train, test = COLUMNS[wrong](shapes)
+    with pytest.raises(ThreefoldError) as caught:
+        Dataset.from_arrays(**shapes, columns={"year": (train, test)})
+    assert str(caught.value) == said()[wrong]
+    np.savez(tmp_path / "shapes.npz", **shapes, train_year=train, test_year=test)
+    with pytest.raises(ThreefoldError) as caught:
+        threefold.load(tmp_path / "shapes.npz")
+    assert str(caught.value) == f"data file '{tmp_path / 'shapes.npz'}': {said()[wrong]}"
 
 
 @pytest.mark.parametrize("wrong", SCALES)

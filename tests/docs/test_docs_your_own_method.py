@@ -163,7 +163,7 @@ def test_only_numbers_differ_between_replicas_and_optional_ones_may_be_left_out(
             values.append((self.layers, self.how, self.twice, self.most))
 
     values: list[Any] = []
-    assert Worded.per_replica() == ["strength"]
+    assert Worded().per_replica() == ["strength"]
     threefold.run(Split(small), method=Worded(), **QUICK)
     assert set(values) == {(1, "so", False, None)}
 

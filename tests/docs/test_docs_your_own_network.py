@@ -327,6 +327,22 @@ WRONG: dict[str, list[Any]] = {
     "no linear layer, and no `features`": [
         wrong(with_parts(output=lambda s: nn.Identity()), forward=lambda self, x: self.body(x)[:, :6])
     ],
+    "`features` that gives a tuple, or is called twice": [
+        wrong(
+            with_parts(features=lambda s: nn.GRU(128, 128)),
+            forward=lambda self, x: self.output(self.features(self.body(x))[0]),
+        ),
+        wrong(
+            with_parts(features=lambda s: nn.ReLU()),
+            forward=lambda self, x: self.output(self.features(self.features(self.body(x)))),
+        ),
+    ],
+    "an output layer whose rows are no samples": [
+        wrong(
+            with_parts(output=lambda s: nn.Linear(32, s.units)),
+            forward=lambda self, x: self.output(self.body(x).view(-1, 32)).view(-1, 4, 6).mean(1),
+        )
+    ],
     "a buffer that changes in `eval` mode": [
         wrong(
             lambda self, setting: self.register_buffer("seen", torch.zeros(())),

@@ -47,6 +47,24 @@ class Recurrent(nn.Module):
         return self.output(self.recurrent(x.flatten(2).mT.flatten(1).view(-1, 4, 12))[0][:, -1])
 
 
+class Folded(Plain):
+    """Rows of an image as samples of a layer."""
+
+    def __init__(self, setting):
+        super().__init__(setting)
+        self.hidden, self.output = nn.Linear(4, 6), nn.Linear(72, setting.units)
+
+    def forward(self, x):
+        return self.output(self.norm(self.hidden(x.flatten(0, 2))).relu().view(len(x), -1))
+
+
+class InTraining(Plain):
+    """In a test the logits are turned round."""
+
+    def forward(self, x):
+        return super().forward(x) * (1 if self.training else -1)
+
+
 class Counts(Plain):
     """Counts what it has seen, also when it is tested."""
 
@@ -99,6 +117,15 @@ def test_a_replica_of_a_recurrent_network_is_the_same_alone():
         assert torch.equal(together[name][1], alone[name][0]), name
 
 
+def test_a_module_is_tested_in_eval_mode_whatever_it_is_made_of():
+    both = [
+        threefold.run(STREAM, network=network, scenario="task", seeds=1, iters=60, batch=8, store=None, device="cpu")
+        for network in (Plain, InTraining)
+    ]
+    assert both[0].accuracy.mean + both[1].accuracy.mean == 100, "of two classes"
+    assert both[0].accuracy.mean > 60
+
+
 @pytest.mark.parametrize(
     ("network", "given", "sentence"),
     [
@@ -111,6 +138,11 @@ def test_a_replica_of_a_recurrent_network_is_the_same_alone():
             Recurrent,
             {"scenario": "task", "method": "xdg:share=0.5"},
             "XdG gates linear and convolutional layers before the last one, and network Recurrent has none.",
+        ),
+        (
+            Folded,
+            {"scenario": "task", "method": "xdg:share=0.5"},
+            "XdG gates the units of each sample, so network Folded must give hidden a row for each, samples first.",
         ),
     ],
 )

@@ -11,7 +11,8 @@ from tiny_cohorts import STREAMS, cohort, copied, replicas, same_bits, same_meas
 from torch.utils._pytree import tree_leaves
 
 from threefold.engine import sampling
-from threefold.engine.sampling import Batches, Passes, Prefetch, Sampler
+from threefold.engine.batches import Batches, Passes
+from threefold.engine.sampling import Prefetch, Sampler
 from threefold.engine.sharing import Stacks
 from threefold.errors import ThreefoldError
 from threefold.methods import Noise, Offline, Part, Samples, Uniform

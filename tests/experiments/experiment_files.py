@@ -7,7 +7,7 @@ import pytest
 from small_cells import cells_of
 
 from threefold.experiments import Request
-from threefold.experiments.cell import written
+from threefold.experiments.description import written
 from threefold.experiments.request import Options, experiment_request
 from threefold.experiments.spec import load_experiment
 

@@ -81,6 +81,17 @@ def test_a_subclass_of_a_stream_has_a_key_of_its_own(data, tmp_path):
     assert {r.key for r in plain.records}.isdisjoint(r.key for r in reverse.records)
 
 
+def test_a_stream_with_a_function_of_its_own_has_a_key_of_its_own(data):
+    keys = []
+    for first in (0, 1):
+        stream = Split(data, 2)
+        keys.append(Cell.of(stream, SCENARIOS["task"], Method(), Settings.checked(device="cpu")).spec())
+        stream.sequence = lambda seed, stream=stream, first=first: Split.sequence(stream, seed)[first:]
+        keys.append(Cell.of(stream, SCENARIOS["task"], Method(), Settings.checked(device="cpu")).spec())
+    assert keys[0] == keys[2]
+    assert all(keys[one] != keys[other] for one, other in [(0, 1), (0, 3), (1, 3)])
+
+
 def test_a_method_that_was_edited_in_a_notebook_is_trained_again(data, tmp_path):
     store = tmp_path / "runs.db"
     first = trained(Split(data, 2), method(factor=0)(), store)
@@ -101,6 +112,38 @@ def test_the_same_cell_run_again_is_the_same_method(data, tmp_path):
 def test_what_the_code_refers_to_counts(change):
     assert code_of(method()) == code_of(method())
     assert code_of(method()) != code_of(method(**change))
+
+
+REACHED = {
+    "a lambda": ("f = lambda: {n}", "f()"),
+    "a partial": ("def g(k): return k * {n}\nf = functools.partial(g, k=1)", "f()"),
+    "a cached function": ("@functools.cache\ndef f(): return {n}", "f()"),
+    "a function's attribute": ("def f(): return f.n\nf.n = {n}", "f()"),
+    "a factory": ("f = collections.defaultdict(lambda: {n})", "f[0]"),
+    "a list of a kind": ("class L(list):\n    def f(self): return {n}\nf = L()", "f.f()"),
+    "a number of a kind": ("class F(float):\n    def f(self): return {n}\nf = F()", "f.f()"),
+    "a named tuple": ("class N(typing.NamedTuple):\n    a: int = 1\n    def f(self): return {n}\nf = N()", "f.f()"),
+    "a class that a library made": ("f = dataclasses.make_dataclass('C', [('n', int, {n})])", "f().n"),
+    "a metaclass": ("class M(type):\n    def f(cls): return {n}\nclass C(metaclass=M): pass", "C.f()"),
+    "a tensor": ("class T(torch.Tensor):\n    def f(self): return {n}\nf = torch.ones(2).as_subclass(T)", "f.f()"),
+}
+
+
+@pytest.mark.parametrize("what", REACHED)
+def test_whatever_the_code_reaches_counts(what):
+    before, use = REACHED[what]
+
+    def code(number):
+        text = f"import collections, dataclasses, functools, torch, typing\nfrom threefold import Part\n{before}\n"
+        text += f"class Mine(Part):\n    name = 'mine'\n    def penalty(self, learner): return {use}\n"
+        return code_of(defined(text.replace("{n}", str(number))))
+
+    assert code(1) == code(1) != code(2)
+
+
+def test_a_method_may_have_any_name():
+    text = "from threefold import Part\nclass Mine(Part):\n    name = 'mine'\n    def model_loss(self, x): return {}\n"
+    assert code_of(defined(text.format(1))) != code_of(defined(text.format(2)))
 
 
 def test_closures_and_defaults_count():
@@ -134,29 +177,43 @@ def test_what_an_instance_holds_counts(data):
     assert key(0) != key(1)
 
 
-def test_a_helper_module_counts_and_an_installed_library_does_not(tmp_path, monkeypatch):
+IMPORTED = {
+    "a module": ("import my_helpers, numpy", "return my_helpers.weight(numpy.float64(1))"),
+    "a function of it": ("from my_helpers import weight", "return weight(1)"),
+    "a module of a package": ("import my_package.helpers", "return my_package.helpers.weight(1)"),
+    "of a folder": ("import my_folder.helpers", "return my_folder.helpers.weight(1)"),
+    "when it is called": ("", "from my_package import helpers; return helpers.weight(1)"),
+    "by getattr": ("import my_helpers", "return getattr(my_helpers, 'weight')(1)"),
+    "in a dictionary": (
+        "import my_helpers\nall_of_them = {'mine': my_helpers}",
+        "return all_of_them['mine'].weight(1)",
+    ),
+    "with the name of one of Python's": ("import colorsys", "return colorsys.weight(1)"),
+}
+
+
+@pytest.mark.parametrize("way", IMPORTED)
+def test_a_helper_module_counts_however_it_is_imported(way, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    text = """
-    import my_helpers
-    import numpy
-    from threefold import Part
-    class Mine(Part):
-        name = "mine"
-        def penalty(self, learner):
-            return my_helpers.weight(numpy.float64(1))
-    """
-    sums = []
-    for factor in (1, 1, 2):
-        (tmp_path / "my_helpers.py").write_text(
-            f"def weight(x):\n    return {factor} * x\n\ndef other():\n    return {factor + 5}\n"
-        )
-        sys.modules.pop("my_helpers", None)
-        sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
-        try:
-            sums.append(code_of(defined(text)))
-        finally:
-            sys.dont_write_bytecode = before
-    assert sums[0] == sums[1] != sums[2]
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before, body = IMPORTED[way]
+    files = ["my_helpers.py", "my_package/__init__.py", "my_package/helpers.py", "my_folder/helpers.py", "colorsys.py"]
+
+    def forget():
+        for name in [name for name in sys.modules if name.startswith(("my_helpers", "my_pack", "my_fold", "colorsys"))]:
+            del sys.modules[name]
+
+    def code(factor, other=0):
+        forget()
+        for file in files:
+            (tmp_path / file).parent.mkdir(exist_ok=True)
+            (tmp_path / file).write_text(f"def weight(x): return {factor} * x\n\ndef other(): return {other}\n")
+        text = f"from threefold import Part\n{before}\nclass Mine(Part):\n    name = 'mine'\n"
+        return code_of(defined(f"{text}    def penalty(self, learner): {body}\n"))
+
+    assert code(1) == code(1) != code(2)
+    assert code(1, other=5) == code(1), "what the code does not use"
+    forget()
 
 
 def test_a_file_that_was_edited_after_it_was_imported_is_what_was_imported(tmp_path, monkeypatch):
@@ -231,6 +288,15 @@ def guarded(factor):
 def test_what_has_no_sum_is_named():
     with pytest.raises(NotCovered, match="lock"):
         code_of(type(guarded(1)))
+
+
+@pytest.mark.parametrize(
+    "found", ["eval('1')", "globals()['W']", "importlib.import_module('mine')", "__import__('mine')"]
+)
+def test_what_code_finds_by_a_text_cannot_be_known(found):
+    text = "import importlib\nfrom threefold import Part\nW = 1\nclass Mine(Part):\n    name = 'mine'\n"
+    with pytest.raises(NotCovered, match=r"what \w+ finds"):
+        code_of(defined(f"{text}    def penalty(self, learner): return {found}\n"))
 
 
 def test_what_no_key_covers_is_trained_and_never_stored(data, tmp_path):

@@ -22,7 +22,7 @@ from threefold import Permuted
 from threefold.cli.progress import Bars
 from threefold.engine import Progress
 from threefold.experiments import Cell, Run, Settings
-from threefold.experiments.cohort import Cohort, as_begun, capacity, cut, described, plan
+from threefold.experiments.cohort import Cohort, capacity, cut, described, plan, plan_around
 
 SPLIT = small_split()
 SCENARIOS = ("task", "domain", "class")
@@ -265,7 +265,7 @@ def test_what_was_begun_stays_together_and_the_rest_is_planned() -> None:
         return Cohort(tuple(whole.runs[seed - 1] for seed in wanted))
 
     def cut_as(*begun: Cohort, done: tuple[int, ...] = ()) -> list[list[int]]:
-        return seeds(as_begun(whole.runs, begun, {run.key for run in of(*done).runs}, lambda device: PLENTY))
+        return seeds(plan_around(whole.runs, begun, {run.key for run in of(*done).runs}, lambda device: PLENTY))
 
     assert cut_as() == cut_as(whole) == [[1, 2, 3, 4, 5, 6, 7, 8]]
     assert cut_as(of(7, 2)) == [[7, 2], [1, 3, 4, 5, 6, 8]], "in the order it had"
@@ -276,13 +276,5 @@ def test_what_was_begun_stays_together_and_the_rest_is_planned() -> None:
 
 def test_what_was_begun_of_other_runs_too_is_not_gone_on_with() -> None:
     whole = one_cell(4)
-    assert seeds(as_begun(whole.runs[:3], [whole], set(), lambda device: PLENTY)) == [[1, 2, 3]]
-    assert seeds(as_begun(whole.runs[:3], [whole], {whole.keys[3]}, lambda device: PLENTY)) == [[1, 2, 3, 4]]
-
-
-def test_what_can_no_longer_fit_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = one_cell(8)
-    memory_for(monkeypatch, whole.cell, 6.5)  # in a share of it; in all of it there is room for eight
-    assert seeds(as_begun(whole.runs, [whole], set())) == [[1, 2, 3, 4, 5, 6, 7, 8]]
-    memory_for(monkeypatch, whole.cell, 4.5)
-    assert seeds(as_begun(whole.runs, [whole], set())) == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert seeds(plan_around(whole.runs[:3], [whole], set(), lambda device: PLENTY)) == [[1, 2, 3]]
+    assert seeds(plan_around(whole.runs[:3], [whole], {whole.keys[3]}, lambda device: PLENTY)) == [[1, 2, 3, 4]]

@@ -14,7 +14,8 @@ from threefold.errors import ThreefoldError
 from threefold.experiments import Cell, Settings
 from threefold.experiments.command import reproducing, run_command
 from threefold.methods import Method
-from threefold.networks import CNN, load_weights
+from threefold.networks import CNN
+from threefold.networks.weights import load_weights
 from threefold.results import run_key
 from threefold.scenarios import find
 from threefold.streams import Split
@@ -192,7 +193,7 @@ def test_on_another_machine_they_are_the_same(monkeypatch):
     monkeypatch.setattr(serialization, "_datasets", {})
     monkeypatch.setattr(serialization.ray, "put", pickle.dumps)
     monkeypatch.setattr(serialization.ray, "get", pickle.loads)
-    _, datasets = serialization.Warehouse()._pack_stream(Split(data, 2))
+    _, datasets = serialization.ObjectStore()._pack_stream(Split(data, 2))
     ((known, ref),) = datasets.items()
     there = serialization._dataset(known, ref)
     assert (there.fingerprint, there.features) == (data.fingerprint, data.features)

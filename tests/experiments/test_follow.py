@@ -190,6 +190,15 @@ def test_a_users_experiment_is_measured_by_its_own_file(
     assert ("Shortened: " in render([section], "html")) == bool(told)
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_width_that_the_file_gives_its_network_is_whole(quick: bool) -> None:
+    networks = 'network = ["mlp", "mlp:width=3", "mlp:width=500", "mlp:depth=3"]'
+    text = THREE.replace("hidden = 8", networks) + "[quick]\niters = 6\nhidden = 4\n"
+    assert networks in text
+    told = list(follow(text, quick=quick, seeds="3").shortened)
+    assert told == (["4 of 400 units per layer"] if quick else []), "of the first alone"
+
+
 def test_seeds_of_two_commands_together_are_all_of_the_files() -> None:
     assert list(follow(THREE, seeds="1").shortened) == ["1 of 3 seeds"]
     assert list(follow(THREE, seeds="2-3").shortened) == []

@@ -1,11 +1,16 @@
 """What a part keeps to look at later comes back from the store as it was."""
 
+import re
+from base64 import b64decode
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from small_cells import small_split
+from tiny_cohorts import tiny_images
 from torch import Tensor
 
 import threefold
@@ -53,6 +58,39 @@ def test_numbers_of_every_type_come_back(result) -> None:
         assert (found == np.array(pair, found.dtype)).all()
     assert result.kept("bfloat16").dtype == np.float32
     assert (result.kept("bfloat16") == torch.tensor(0.1, dtype=torch.bfloat16).item()).all()
+
+
+@pytest.fixture
+def in_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Section:
+    """Dreams and stored samples of images in colour."""
+    monkeypatch.chdir(tmp_path)
+    asked = {"iters": 2, "batch": 8, "device": "cpu", "network": "cnn:channels=4", "seeds": 2, "scenario": "class"}
+    stream = threefold.Split(tiny_images(), 3)
+    results = [threefold.run(stream, method=method, **asked) for method in ("dgr", "er:budget=30", "none")]
+    return Section("mine", "Mine", "table", results)
+
+
+def test_dreams_and_stored_samples_are_shown_in_colour(in_colour: Section) -> None:
+    page = render([in_colour], "html")
+    shown = re.findall(r'<img class="(dreams|exemplars)" src="data:image/png;base64,([^"]+)"', page)
+    assert [kind for kind, _ in shown] == ["dreams", "exemplars"]
+    for (kind, encoded), result in zip(shown, in_colour.results[:2], strict=True):
+        picture = Image.open(BytesIO(b64decode(encoded)))
+        assert (picture.mode, picture.size) == ("RGB", (8 * 9 - 1, 3 * 9 - 1))
+        kept = result.kept(kind)[0].reshape(3, 8, 3, 8, 8)
+        pixels = np.asarray(picture)
+        for task, image in np.ndindex(3, 8):
+            cut = pixels[9 * task : 9 * task + 8, 9 * image : 9 * image + 8]
+            assert (cut == np.moveaxis(kept[task, image], 0, -1)).all()
+    stored = in_colour.results[1].kept("exemplars")[0]
+    real = (tiny_images().train_x * 255).round().to(torch.uint8).numpy()
+    assert all((real == image).all((1, 2, 3)).any() for image in stored[0])
+    drawn = [path.name for path in save_figures([in_colour], "drawn", ["svg"])]
+    assert [name for name in drawn if "dreams" in name or "exemplars" in name] == [
+        "mine-split-tiny-images-dreams.svg",
+        "mine-split-tiny-images-exemplars.svg",
+    ]
+    assert to_tensorboard([record for result in in_colour.results for record in result.records], Path("board")) == 6
 
 
 def test_dreams_that_are_no_images_are_not_drawn(result) -> None:

@@ -20,7 +20,6 @@ from small_cells import (
 
 from threefold import Store, ThreefoldError
 from threefold.experiments import Result, Stopped
-from threefold.experiments.status import seconds
 
 SPLIT, SEEDS = small_split(), (1, 2, 3)
 CELLS = [cell(SPLIT, f"ewc:strength={strength}") for strength in (1, 100)]
@@ -136,7 +135,8 @@ def test_every_cell_has_its_own_rows(store: Path, each_alone: list[Result]) -> N
     assert {row.key: row.spec for row in rows} == {run.key: run.cell.run_spec(run.seed) for run in runs(GENERATIVE)}
     assert {row.environment["cohort"] for row in rows} == {len(rows)}
     (timings,) = {tuple(row.timings.items()) for row in rows}
-    assert sum(map(seconds, rows)) == pytest.approx(sum(took for _, took in timings)), "shares of the cohort's time"
+    took = sum(seconds for _, seconds in timings)
+    assert sum(row.seconds for row in rows) == pytest.approx(took), "shares of the cohort's time"
     assert len({str(row.matrix) for row in rows}) > 2, "not all the same, or a mix-up could not be seen"
 
 

@@ -16,8 +16,8 @@ from threefold.data import Dataset
 from threefold.errors import ThreefoldError
 from threefold.experiments import Stopped
 from threefold.experiments.pretrain import pretrain_request
-from threefold.networks import CNN, initial_params, load_weights
-from threefold.networks.weights import FORMAT
+from threefold.networks import CNN, initial_params
+from threefold.networks.weights import FORMAT, load_weights
 from threefold.randomness import generator
 
 

@@ -13,13 +13,17 @@ from torch import Tensor, nn
 
 import threefold
 from threefold import Dataset, Offline, Part, Split, Store, ThreefoldError
+from threefold.engine import Adam
+from threefold.engine.schedule import CONSTANT
 from threefold.experiments import Cell, Result, Settings, executor
-from threefold.experiments.cell import written
+from threefold.experiments.description import written
 from threefold.methods import EWC, METHODS, Method, hyper, parse
-from threefold.methods.part import Setting
+from threefold.methods.part import Learner, Setting
 from threefold.methods.registry import Entry
+from threefold.networks import MLPNetwork
 from threefold.results import Record, run_key
 from threefold.scenarios import SCENARIOS
+from threefold.streams import Task
 
 QUICK = {"iters": 6, "hidden": 8, "batch": 16, "device": "cpu"}
 
@@ -134,6 +138,10 @@ def test_settings_not_given_are_the_papers(split: Split) -> None:
         ({"method": "ofline"}, ["method 'ofline'", "'offline'"]),
         ({"method": Offline}, ["method must be a name such as 'ewc'", "got <class"]),
         ({"method": 5}, ["method must be a name", "got 5."]),
+        ({"method": type("Mine", (Method,), {})()}, ["method must be a name", "got Method()"]),
+        ({"optimizer": type("Mine", (Adam,), {})()}, ["optimizer must be one of adam, ", "got a Mine"]),
+        ({"schedule": type("Mine", (type(CONSTANT),), {})()}, ["schedule must be one of constant, ", "got a Mine"]),
+        ({"network": type("Mine", (MLPNetwork,), {})()}, ["network must be one of mlp, ", "a function of the setting"]),
         ({"method": Homely()}, ["Homely must be told the task."]),
         ({"seeds": 0}, ["seeds is '0'"]),
         ({"seeds": []}, ["seeds is '[]'"]),
@@ -244,9 +252,35 @@ def test_metrics_are_those_of_a_matrix_worked_out_by_hand(split: Split) -> None:
         assert metrics[name]["sem"] == pytest.approx(abs(one - other) / 2)
 
 
+X, Y = np.zeros((20, 2, 2), np.float32), np.arange(20) % 10
+MNIST = Dataset.from_arrays(X, Y, X, Y, name="mnist")
+
+
+class Backwards(Split):
+    def sequence(self, seed: int) -> list[Task]:
+        return super().sequence(seed)[::-1]
+
+
+class Weaker(EWC):
+    def penalty(self, learner: Learner) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "published"),
+    [(Split, EWC(), True), (Backwards, EWC(), False), (Split, Weaker(), False)],
+    ids=["the paper's", "a stream of one's own", "a method of one's own"],
+)
+def test_nothing_is_published_of_a_users_code(kind: type[Split], method: Part, published: bool) -> None:
+    """Whatever name it has."""
+    cell = Cell.of(kind(MNIST), SCENARIOS["class"], Method(method), Settings.checked(device="cpu"))
+    for each in (cell, Cell.of_description(cell.described())):
+        assert each.comparable == published
+        assert (each.published() is not None) == published
+
+
 def test_full_length_runs_are_judged_and_others_are_not() -> None:
-    x, y = np.zeros((20, 2, 2), np.float32), np.arange(20) % 10
-    mnist = Split(Dataset.from_arrays(x, y, x, y, name="mnist"))
+    mnist = Split(MNIST)
 
     def judged(*accuracies: float, **settings: object) -> object:
         cell = Cell.of(mnist, SCENARIOS["class"], Method(), Settings.checked(device="cpu", **settings))

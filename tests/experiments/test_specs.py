@@ -76,7 +76,7 @@ def test_places_in_several_parts_are_told_apart() -> None:
         (f"{NONE}\n[trainig]\niters = 5", "has a mistake: field 'trainig' is not known; did you mean 'training'?"),
         (f"itres = 5\n{NONE}", "field 'itres' is not known; did you mean 'training.iters'?"),
         (f"{NONE}\n[training]\nitres = 3", "field 'training.itres' is not known; did you mean 'iters'?"),
-        (f"xyzzy = 5\n{NONE}", "field 'xyzzy' is not known; known: data, features, kind, methods,"),
+        (f"xyzzy = 5\n{NONE}", "field 'xyzzy' is not known; known: boundaries, data, features, kind, methods,"),
         (
             "stream = 'split-mnist'\nmethods = [{ method = 'none', hyper = 3 }]",
             "field 'methods[0].hyper' is not known; known: method, note, scenarios, seeds, task_id_in, with",

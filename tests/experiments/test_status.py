@@ -13,7 +13,7 @@ from threefold.cli.summary import shortened
 from threefold.experiments import Asked, Request, sections, train_requests
 from threefold.experiments.request import Options, experiment_request
 from threefold.experiments.spec import Experiment
-from threefold.experiments.status import seconds, status_of, time_left
+from threefold.experiments.status import status_of, time_left
 from threefold.report.provenance import provenance
 from threefold.results import Store
 
@@ -54,7 +54,7 @@ def test_held_out_runs_count_on_both_sides(tmp_path: Path) -> None:
     assert "grid: 10 of 12 runs done, 2 left, about" in told(path)
     with Store(path, readonly=True) as store:
         (section,) = sections(store)
-        each = [seconds(record) for result in section.results for record in result.records]
+        each = [record.seconds for result in section.results for record in result.records]
         expected = 2 * sum(each) / len(each)  # the two that are left are whole ones, not short ones on held-out data
         assert time_left(store, section) == timedelta(seconds=max(1, round(expected)))
     train(*whole.asked)

@@ -84,9 +84,10 @@ def test_every_class_has_samples_on_both_sides_or_it_is_refused(sizes: list[int]
 
 @pytest.mark.parametrize("kind", [Split, Permuted])
 def test_the_first_tasks_are_those_of_the_whole_sequence(data: Dataset, kind: type[Split] | type[Permuted]) -> None:
-    whole, first = kind(data, 3), kind(data, 3, first=2)
+    whole, first = kind(data, 3), kind(data, 3)
+    first.only = 2
     assert (first.tasks, first.classes_per_task) == (2, whole.classes_per_task)
-    for mine, its in zip(first.sequence(5), whole.sequence(5)[:2], strict=True):
+    for mine, its in zip(first.learned(5), whole.learned(5)[:2], strict=True):
         assert mine.classes == its.classes
         assert torch.equal(mine.train, its.train)
         assert mine.pixels is its.pixels or torch.equal(mine.pixels, its.pixels)  # type: ignore[arg-type]

@@ -294,7 +294,10 @@ def test_what_a_killed_export_left_goes_with_the_next(runs: list[Record], tmp_pa
 def test_nothing_in_a_table_is_a_formula(tmp_path: Path, runs: list[Record]) -> None:
     """Neither a value nor the name of a column, for a spreadsheet would run it."""
     evil = ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "\r\n=2", "\n=3"]
-    spec = runs[0].spec | {"method": {"name": evil[0]}, "training": {each: each for each in evil}}
+    spec = runs[0].spec | {
+        "method": {"name": evil[0], "hyperparameters": {}},
+        "training": {each: each for each in evil},
+    }
     run = Record(**{field.name: getattr(runs[0], field.name) for field in fields(Record)} | {"spec": spec})
     threefold.export.to_file("csv", [run], tmp_path / "runs.csv")
     with (tmp_path / "runs.csv").open(newline="", encoding="utf-8") as opened:

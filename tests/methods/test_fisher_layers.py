@@ -104,6 +104,87 @@ class Branches(nn.Module):
         return self.output((torch.relu(h) if h.abs().max() < 1e6 else h).flatten(1))
 
 
+class Folded(nn.Module):
+    """Rows of an image as samples of a layer, as networks for sequences and patches often have it."""
+
+    def __init__(self, setting):
+        super().__init__()
+        self.embed, self.output = nn.Linear(24, 4), nn.Linear(32, setting.units)
+
+    def forward(self, x):
+        rows = torch.tanh(self.embed(x.transpose(1, 2).flatten(2).flatten(0, 1)))
+        return self.output(rows.view(len(x), -1))
+
+
+class Patches(nn.Module):
+    """Quarters of an image as samples of a convolution."""
+
+    def __init__(self, setting):
+        super().__init__()
+        self.conv, self.output = nn.Conv2d(3, 2, 3), nn.Linear(32, setting.units)
+
+    def forward(self, x):
+        quarters = x.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).flatten(0, 2)
+        return self.output(torch.tanh(self.conv(quarters)).reshape(len(x), -1))
+
+
+class RowsFirst(nn.Module):
+    """Samples second, as PyTorch's layers for sequences want them."""
+
+    def __init__(self, setting):
+        super().__init__()
+        self.embed, self.output = nn.Linear(24, 4), nn.Linear(4, setting.units)
+
+    def forward(self, x):
+        return self.output(torch.tanh(self.embed(x.transpose(1, 2).flatten(2).transpose(0, 1))).mean(0))
+
+
+class UsedAgain(nn.Module):
+    """A layer whose weights are used once more, which no product of its own inputs knows."""
+
+    def __init__(self, setting):
+        super().__init__()
+        self.encode, self.output = nn.Linear(192, 5), nn.Linear(192, setting.units)
+
+    def forward(self, x):
+        return self.output(torch.tanh(torch.tanh(self.encode(x.flatten(1))) @ self.encode.weight))
+
+
+class Reparametrized(nn.Module):
+    """Weights that are computed of others."""
+
+    def __init__(self, setting):
+        super().__init__()
+        self.body, self.output = nn.utils.parametrizations.weight_norm(nn.Linear(192, 5)), nn.Linear(5, setting.units)
+
+    def forward(self, x):
+        return self.output(torch.tanh(self.body(x.flatten(1))))
+
+
+class WithHook(nn.Module):
+    """A layer whose output a hook changes."""
+
+    def __init__(self, setting):
+        super().__init__()
+        self.body, self.output = nn.Linear(192, 5), nn.Linear(5, setting.units)
+        self.body.register_forward_hook(lambda module, args, output: 3 * output)
+
+    def forward(self, x):
+        return self.output(torch.tanh(self.body(x.flatten(1))))
+
+
+class InTrainingOnly(nn.Module):
+    """A layer that is of use in training alone."""
+
+    def __init__(self, setting):
+        super().__init__()
+        self.body, self.beside, self.output = nn.Linear(192, 5), nn.Linear(5, 5), nn.Linear(5, setting.units)
+
+    def forward(self, x):
+        h = torch.tanh(self.body(x.flatten(1)))
+        return self.output(h + self.beside(h) if self.training else h)
+
+
 NETWORKS = {
     "cnn with group norm": "cnn:channels=4-6,norm=group",
     "cnn": "cnn:channels=4-6",
@@ -113,7 +194,15 @@ NETWORKS = {
     "convolutions": Dilated,
     "attention": Attention,
     "branches": Branches,
+    "rows as samples": Folded,
+    "patches as samples": Patches,
+    "rows first": RowsFirst,
+    "weights used again": UsedAgain,
+    "reparametrized": Reparametrized,
+    "with a hook": WithHook,
+    "in training only": InTrainingOnly,
 }
+UNUSED = {"beside.weight", "beside.bias"}
 
 
 def reached(network, task=1, **also):
@@ -133,7 +222,8 @@ def by_loop(tiny, replica, labels):
         scores = functional_call(net, {**leaves, **buffers}, (tiny.stream.data.train_x[index][None],))[0]
         chance = log_chance(scores, units)
         for unit, share in chosen(tiny, replica, index, labels, chance, draw):
-            found = torch.autograd.grad(chance[unit], leaves.values(), retain_graph=True)
+            how = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+            found = torch.autograd.grad(chance[unit], leaves.values(), **how)
             for name, grad in zip(leaves, found, strict=True):
                 total[name] += share * grad**2 / len(indices)
     return total
@@ -168,6 +258,6 @@ def test_it_is_the_average_of_squared_gradients(network, labels):
         assert list(expected) == list(of(fisher, replica))
         for name, square in expected.items():
             assert near({name: fisher[name][replica]}, {name: square}, 1e-9)
-            assert square.max() > 0
+            assert (square.max() > 0) == (name not in UNUSED)
     for name, buffer in before.items():  # no statistic is moved by looking
         assert torch.equal(buffer, tiny.stack.buffers[name])

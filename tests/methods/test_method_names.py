@@ -173,7 +173,7 @@ def test_build_takes_values_of_their_own_type():
 
 
 def test_numbers_may_differ_within_a_cohort_and_what_changes_code_may_not():
-    numbers = {name: entry.part.per_replica() for name, entry in METHODS.items() if entry.part}
+    numbers = {name: entry.part().per_replica() for name, entry in METHODS.items() if entry.part}
     assert numbers == {
         "offline": [],
         "xdg": ["share"],

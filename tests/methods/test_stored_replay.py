@@ -1,8 +1,14 @@
 """Replay of stored data: which samples reach the steps of ER and A-GEM (appendix C)."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from tiny_cohorts import tiny_images
 from tiny_stack import SCENARIOS, TinyStack
+
+from threefold.data import Dataset
+from threefold.streams import Split
 
 
 @pytest.mark.parametrize("method", ["er:budget={}", "er:budget={},use=both", "a-gem:budget={}"])
@@ -63,3 +69,46 @@ def test_two_memories_replay_each_its_own():
             known = torch.stack([tiny.inputs(replica, index, 0) for index in sorted(stored)])
             for x in replay.x[replica]:
                 assert (known == x.flatten()).all(1).any()
+
+
+# to look at later
+
+
+@pytest.mark.parametrize("method", ["er:budget={}", "er:budget={},use=execution", "a-gem:budget={}", "icarl:budget={}"])
+def test_what_is_stored_first_of_each_task_is_kept_to_look_at(method):
+    """Eight images in colour, as many of each class; black where a class has fewer."""
+    stream = Split(tiny_images(base=16, dtype=torch.float64), 3)
+    tiny = TinyStack(stream, "class", [method.format(b) for b in (60, 6, 24)], network="cnn:channels=4", batch=8)
+    for task in range(3):
+        tiny.reach(task)
+        tiny.train()
+        tiny.finish()
+        kept = tiny.stack.kept()["exemplars"]
+        assert (kept.shape, kept.dtype) == ((3, 8, 3, 8, 8), torch.uint8)
+        for replica in range(3):
+            own = [places[:4] for places in tiny.held(replica)[2 * task : 2 * task + 2]]
+            for place, indices in enumerate(own):
+                for slot in range(4):
+                    image = stream.data.train_x[indices[slot]] if slot < len(indices) else torch.zeros(3, 8, 8)
+                    assert torch.equal(kept[replica, 4 * place + slot], (image * 255).round().to(torch.uint8))
+        assert len(own[0]) == min(4, [60, 6, 24][replica] // (2 * task + 2))
+
+
+@pytest.mark.parametrize(("classes", "tasks", "shown"), [(12, 1, 8), (6, 2, 6), (3, 3, 8)])
+def test_however_many_classes_there_are_it_is_eight_at_most(classes, tasks, shown):
+    stream = Split(tiny_images(classes=classes, dtype=torch.float64), tasks)
+    tiny = TinyStack(stream, "class", "er:budget=48", network="cnn:channels=4", batch=8)
+    tiny.train(1)
+    tiny.finish()
+    assert tiny.stack.kept()["exemplars"].shape == (3, shown, 3, 8, 8)
+
+
+def test_what_no_screen_can_show_is_not_kept():
+    images = tiny_images()
+    vectors = Dataset.from_arrays(images.train_x.flatten(1), images.train_y, images.test_x.flatten(1), images.test_y)
+    for data in (images.normalized(), vectors):
+        data = replace(data, train_x=data.train_x.double(), test_x=data.test_x.double())
+        tiny = TinyStack(Split(data, 3), "class", "er:budget=24", batch=8)
+        tiny.train(1)
+        tiny.finish()
+        assert tiny.stack.kept() == {}

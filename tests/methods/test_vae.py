@@ -6,12 +6,16 @@ import pytest
 import torch
 from tiny_cohorts import of
 from tiny_stack import TinyStack, near
+from torch import nn
 from torch.distributions import Bernoulli, Normal, kl_divergence
 from torch.func import functional_call
+from torch.nn.functional import binary_cross_entropy_with_logits
 
+from threefold.methods import Setting, parse
 from threefold.methods.replay import dream
-from threefold.networks import LATENT, VAE, Decoder, initial_params
+from threefold.networks import LATENT, VAE, ConvolutionalVAE, Decoder, find_network, initial_params
 from threefold.randomness import generator
+from threefold.scenarios import Outputs, find
 
 PIXELS, HIDDEN, LATENTS = 9, 7, 5
 
@@ -92,6 +96,94 @@ def test_dreams_are_the_decoder_by_hand(vae):
     half = {name: p for name, p in params.items() if name.startswith(("decoder.", "pixels."))}
     assert torch.allclose(functional_call(Decoder(net), half, (z,)), by_hand, rtol=0, atol=1e-12)
     assert ((by_hand > 0) & (by_hand < 1)).all()
+
+
+# of images
+
+
+class Doubled(nn.Module):
+    """An image as wide and high as it was before it was halved: each pixel is the one at its place in the small one."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+
+    def forward(self, x):
+        rows, columns = (torch.arange(new) * old // new for new, old in zip(self.size, x.shape[2:], strict=True))
+        return x[:, :, rows][..., columns]
+
+
+def by_layers(shape, sizes):
+    """Encoder (to 100 means and 100 log variances) and decoder (to logits), written out."""
+    channels, (*_, (height, width)) = shape[0], sizes
+    features = 128 * height * width
+    encoder = [(channels, 32), (32, 64), (64, 128)]
+    encode = [layer for a, b in encoder for layer in (nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU())]
+    heads = nn.ModuleList([nn.Linear(features, 100), nn.Linear(features, 100)])
+    decode = [nn.Linear(100, features), nn.ReLU(), nn.Unflatten(1, (128, height, width))]
+    for (a, b), size in zip([(128, 64), (64, 32), (32, 32)], sizes[-2::-1], strict=True):
+        decode += [Doubled(size), nn.Conv2d(a, b, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(*encode, nn.Flatten()), heads, nn.Sequential(*decode, nn.Conv2d(32, channels, 3, padding=1))
+
+
+IMAGES = {(3, 32, 32): [(32, 32), (16, 16), (8, 8), (4, 4)], (1, 7, 10): [(7, 10), (4, 5), (2, 3), (1, 2)]}
+
+
+@pytest.mark.parametrize(("shape", "sizes"), IMAGES.items())
+def test_that_of_images_is_what_its_layers_are(shape, sizes):
+    """Halved three times, rounded up, and doubled three times to the sizes there were; its loss is the paper's."""
+    net = ConvolutionalVAE(shape)
+    params = initial_params(net, torch.Generator().manual_seed(0))
+    encode, heads, decode = by_layers(shape, sizes)
+    hand = [p for module in (encode, heads, decode) for p in module.parameters()]
+    order = ("encoder.", "mean.", "log_variance.", "decoder.", "pixels.")
+    mine = [params[name] for prefix in order for name in params if name.startswith(prefix)]
+    assert [p.shape for p in hand] == [p.shape for p in mine]
+    for p, value in zip(hand, mine, strict=True):
+        p.data = value
+    source = torch.Generator().manual_seed(1)
+    x, noise = torch.rand(5, *shape, generator=source), torch.randn(5, LATENT, generator=source)
+    mean, log_variance = (head(encode(x)) for head in heads)
+    logits = decode(mean + (log_variance / 2).exp() * noise)
+    assert logits.shape == x.shape
+    recon = binary_cross_entropy_with_logits(logits, x, reduction="none").flatten(1).sum(1)
+    latent = kl_divergence(Normal(mean, (log_variance / 2).exp()), Normal(0.0, 1.0)).sum(1)
+    expected = (recon + latent) / math.prod(shape)
+    assert torch.allclose(functional_call(net, params, (x, noise)), expected, rtol=1e-9)
+    dreamt = dream(net, params, noise).view(x.shape)
+    assert torch.allclose(dreamt, torch.sigmoid(decode(noise)), rtol=1e-9)
+
+
+class OfSignals(nn.Module):
+    """Convolutions over samples that are no images."""
+
+    def __init__(self, setting):
+        super().__init__()
+        self.conv, self.output = nn.Conv1d(1, 3, 3, padding=1), nn.Linear(3 * setting.inputs, setting.units)
+
+    def forward(self, x):
+        return self.output(torch.relu(self.conv(x.flatten(1).unsqueeze(1))).flatten(1))
+
+
+@pytest.mark.parametrize(
+    ("shape", "network", "kind"),
+    [
+        ((3, 8, 8), "cnn:channels=4", ConvolutionalVAE),
+        ((3, 8, 8), "resnet18:width=2", ConvolutionalVAE),
+        ((1, 28, 28), "mlp:width=7", VAE),
+        ((12,), "mlp:width=7", VAE),
+        ((12,), OfSignals, VAE),
+    ],
+)
+@pytest.mark.parametrize("method", ["dgr", "dgr-distill"])
+def test_images_are_generated_by_convolutions_where_they_are_classified_so(shape, network, kind, method):
+    """The paper's, of fully connected layers, for the paper's network and for all that are no images."""
+    (part,) = parse(method).parts
+    setting = Setting(Outputs(find("class"), 2, 2), shape, 8, find_network(network))
+    generator_of = part.networks(setting)["generator"]
+    assert type(generator_of) is kind
+    losses = generator_of(torch.rand(2, *shape), torch.randn(2, LATENT))
+    assert losses.shape == (2,)
 
 
 def test_it_is_symmetric_and_as_large_as_the_paper_says():

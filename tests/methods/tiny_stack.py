@@ -50,7 +50,7 @@ class TinyStack:
         outputs = outputs_of(self.stream, scenario)
         data = DeviceData(self.stream, outputs, self.seeds, batch, CPU)
         self.network = find_network(network) if network else MLPNetwork(width=hidden)
-        setting = Setting(outputs, data.shape, batch, self.network)
+        setting = Setting(outputs, data.shape, batch, self.network, self.stream.data.in_unit_interval)
         methods = [method_of(m) for m in (method if isinstance(method, list) else [method] * len(self.seeds))]
         optimizer = optimizer_of(lr)
         stacked = partial(optimizer.stacked, each=[optimizer] * len(self.seeds), schedule=CONSTANT)

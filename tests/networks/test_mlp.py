@@ -7,7 +7,8 @@ from torch import nn
 from torch.func import functional_call
 
 from threefold.errors import ThreefoldError
-from threefold.networks import MLP, Layer, Structure, initial_params
+from threefold.networks import MLP, Structure, initial_params
+from threefold.networks.layers import Layer
 
 INPUTS, HIDDEN, UNITS = 9, 7, 5
 CLOSE = 1e-6  # float32 against float64, sums of ten products below 1

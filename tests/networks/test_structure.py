@@ -7,8 +7,8 @@ from torch.nn import functional
 
 from threefold.errors import ThreefoldError
 from threefold.methods import Setting
-from threefold.networks import CNN, MLP, HiddenLayer, OwnNetwork, ResNet18, Structure
-from threefold.networks.structure import Tap
+from threefold.networks import CNN, MLP, OwnNetwork, ResNet18, Structure
+from threefold.networks.structure import HiddenLayer, Tap
 from threefold.scenarios import Outputs, find
 
 IMAGES, UNITS = (3, 8, 8), 6
@@ -81,6 +81,52 @@ def test_layers_on_tokens_have_units_last_and_the_features_that_are_named():
     )
     assert (found.features, found.feature_size, found.output) == ("features", 3 * 8 * 4, "head")
     assert {tap.path: tap.shape for tap in found.taps} == {"embed": (3, 8, 5), "features": (3, 8, 4), "head": (UNITS,)}
+
+
+class WithoutLinear(nn.Module):
+    """Convolutions alone, whose last one gives the logits."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3))
+        self.head = nn.Conv2d(5, UNITS, 1)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.features(x))).mean((2, 3))
+
+
+class ByAngle(nn.Module):
+    """Logits that no layer gives: every layer is hidden."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Flatten(), nn.Linear(192, 7), nn.Tanh(), nn.Linear(7, 4))
+        self.directions = nn.Parameter(torch.rand(UNITS, 4))
+
+    def forward(self, x):
+        return functional.linear(functional.normalize(self.features(x)), functional.normalize(self.directions))
+
+
+@pytest.mark.parametrize(
+    ("net", "hidden"),
+    [(WithoutLinear(), {"features.0": 4, "features.2": 5}), (ByAngle(), {"features.1": 7, "features.3": 4})],
+    ids=["without a linear layer", "by angle"],
+)
+def test_what_gives_the_logits_is_not_hidden(net, hidden):
+    found = structure(net)
+    assert {layer.path: layer.units for layer in found.hidden} == hidden
+    x = torch.rand(5, *IMAGES)
+    with structure(net).gated(net, [torch.zeros(units) for units in found.units], "activation"):
+        gated = net(x)
+    expected = net.head.bias.expand(5, -1) if isinstance(net, WithoutLinear) else torch.zeros(5, UNITS)
+    assert torch.allclose(gated, expected)
+
+
+def test_a_layer_whose_weights_are_computed_is_hidden_as_any_other():
+    net = nn.Sequential(nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(192, 5)), nn.Linear(5, UNITS))
+    found = structure(net)
+    assert found.hidden == (HiddenLayer("1", "1", 5, last=True),)
+    assert {tap.path for tap in found.taps} == {"2"}
 
 
 @pytest.mark.parametrize(
@@ -235,6 +281,37 @@ WRONG = {
     ),
     "one that cannot be built": (_never_built, r"^network mine cannot be built: the cat is away\.$"),
     "no module": (lambda setting: [], r"^network mine must give an nn\.Module, got a list\.$"),
+    "features that are not called": (
+        changed(init=lambda self, s: setattr(self, "features", nn.ModuleList([nn.ReLU()]))),
+        r"^network mine must call its submodule features once, which must give a tensor with a row for each sample\.$",
+    ),
+    "features that are no tensor": (
+        changed(
+            lambda self, x: self.output(self.features(x.flatten(2))[0][:, -1]),
+            lambda self, s: setattr(self, "features", nn.GRU(64, 5, batch_first=True)),
+        ),
+        r"^network mine must call its submodule features once, ",
+    ),
+    "features that are called twice": (
+        changed(
+            lambda self, x: self.output(self.features(self.body(self.features(x.flatten(1))))),
+            lambda self, s: setattr(self, "features", nn.ReLU()),
+        ),
+        r"^network mine must call its submodule features once, ",
+    ),
+    "rows of features that are no samples": (
+        changed(
+            lambda self, x: self.output(self.body(x.transpose(0, 1))).mean(0),
+            lambda self, s: setattr(self, "body", nn.Sequential(nn.Flatten(2), nn.Linear(64, 5))),
+        ),
+        r"^network mine must give output a row for each sample, since its input is the features; or name a submodule",
+    ),
+    "a layer twice in a test": (
+        changed(
+            lambda self, x: Small.forward(self, x) + (0 if self.training else Small.forward(self, x.flip(-1))),
+        ),
+        r"^network mine must call each layer once, and calls body twice\.$",
+    ),
     "no features": (
         changed(lambda self, x: x.flatten(1)[:, :6]),
         r"^network mine must have a linear layer, whose input is its features, or an attribute `features`\.$",
@@ -252,6 +329,11 @@ def test_a_module_that_cannot_work_is_refused_in_a_sentence(net, sentence):
 def test_a_module_as_it_is_meant_is_not():
     assert of_own(Small).units == (5,)
     assert of_own(changed(init=lambda self, s: self.register_buffer("scale", torch.ones(3)))).has_modes
+
+
+def test_a_module_of_ones_own_may_compute_something_else_in_a_test():
+    assert of_own(changed(lambda self, x: Small.forward(self, x) * (2 if self.training else 1))).has_modes
+    assert not of_own(lambda setting: nn.Sequential(nn.Flatten(), nn.Linear(192, setting.units))).has_modes
 
 
 class LooksAtValues(Small):

@@ -19,7 +19,8 @@ from threefold.errors import ThreefoldError
 from threefold.experiments import Cell, Settings
 from threefold.experiments.command import reproducing, run_command
 from threefold.methods import Method, Part
-from threefold.networks import CNN, MLP, find_network, load_weights, weights
+from threefold.networks import CNN, MLP, find_network, weights
+from threefold.networks.weights import load_weights
 from threefold.results import run_key
 from threefold.results.schema import check_experiment, check_run
 from threefold.scenarios import find

@@ -13,7 +13,7 @@ from PIL import Image
 
 from threefold.experiments import Result, Section
 from threefold.report import html
-from threefold.report.figures import dreams, mosaic
+from threefold.report.figures import mosaic, pictures
 from threefold.report.svg import picture
 from threefold.report.tables import result_tables
 
@@ -73,7 +73,7 @@ def test_a_dash_leads_to_its_reason(text: str) -> None:
 
 def test_pairs_are_shown_with_their_test_interval_effect_and_seeds(sections: list[Section], text: str) -> None:
     """By hand: EWC and SI of the first table's Domain-IL."""
-    assert "Paired t test at 5% over the seeds that both methods have, Holm&#x27;s correction over the pairs" in text
+    assert "Paired t test at 5% over the seeds that both methods have, Holm&#39;s correction over the pairs" in text
     results = {r.cell.method.name: r for r in sections[0].results if r.cell.scenario.name == "domain"}
     differences = np.subtract(results["ewc"].accuracy.per_seed, results["si"].accuracy.per_seed)
     mean, deviation = differences.mean(), differences.std(ddof=1)
@@ -134,11 +134,11 @@ def test_nothing_yet_is_a_page() -> None:
 
 def test_a_picture_holds_its_pixels() -> None:
     found = result_tables(a_table(methods=["dgr"], seeds=2))[0].cells[0]
-    images = dreams(found)
+    images = pictures(found, "dreams")
     assert images is not None
     assert images.shape == (5, 8, 28, 28)
     address = picture(mosaic(images))
-    pixels = np.asarray(Image.open(BytesIO(b64decode(address.partition(",")[2]))))
+    pixels = np.asarray(Image.open(BytesIO(b64decode(address.partition(",")[2]))).convert("L"))
     assert np.array_equal(pixels // 17, mosaic(images) // 16)  # sixteen shades are enough to look at
     assert np.array_equal(pixels[29:57, 58:86] // 17, images[1, 2] // 16)
 

@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fake_sections import a_cell, a_result, stream
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -136,6 +137,26 @@ def test_another_length_is_told() -> None:
     results.append(a_result(a_cell(stream(), "class", "none", iters=50), 20.0, seeds=2))
     results.append(a_result(a_cell(stream(), "task", "ewc", iters=50), 20.0, seeds=2))
     assert same_everywhere(table(results)) == ["None (iters=50)", "None (iters=100)", "EWC (iters=50)"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda spec: spec["stream"].update(tasks=2), [r"None \(tasks=5\)", r"EWC \(tasks=2\)"]),
+        (lambda spec: spec["stream"].update(data="d" * 64), [r"None \(data=\w+\)", r"EWC \(data=dddddddd\)"]),
+        (lambda spec: spec["stream"].update(code="c" * 64), ["None", r"EWC \(code=cccccccc\)"]),
+        (lambda spec: spec.update(numerics=0), [r"None \(numerics=\d\)", r"EWC \(numerics=0\)"]),
+    ],
+    ids=["tasks", "data", "stream", "numerics"],
+)
+def test_other_tasks_and_data_are_told_also_where_the_methods_differ(change: Any, told: list[str]) -> None:
+    """Else 27% on two tasks would stand beside 27% on five without a word."""
+    none, ewc = (a_cell(stream(), "task", method, iters=5) for method in ("none", "ewc"))
+    spec = json.loads(json.dumps(ewc.spec()))
+    change(spec)
+    cells = (none, replace(ewc, stored_spec=spec))
+    rows = same_everywhere(table([a_result(cell, 50.0, seeds=2) for cell in cells]))
+    assert all(re.fullmatch(pattern, row) for pattern, row in zip(told, rows, strict=True)), rows
 
 
 def test_what_was_given_and_what_differs_stand_together() -> None:

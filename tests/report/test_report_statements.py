@@ -9,7 +9,8 @@ from threefold.experiments import Cell, Result, Section
 from threefold.report import render
 from threefold.report.charts import charts
 from threefold.report.paper_statements import BudgetTest, Statement, Truth, statements
-from threefold.results import Summary, mean_sem, welch
+from threefold.results import Summary
+from threefold.results.statistics import mean_sem, welch
 
 LEVELS = {
     "split-mnist": {"none": 20, "ewc": 20, "online-ewc": 20, "si": 20, "dgr": 90, "dgr-distill": 92},

@@ -12,7 +12,7 @@ from threefold.experiments import Cell, Result, Section, Settings
 from threefold.methods import Method, Offline, Part, hyper
 from threefold.methods.part import Setting
 from threefold.report.formatting import plus_minus, title
-from threefold.report.tables import Gap, result_tables
+from threefold.report.tables import result_tables
 from threefold.report.terminal import fitting
 from threefold.results import Record, run_key, summarize
 from threefold.scenarios import SCENARIOS
@@ -115,29 +115,10 @@ def test_verdicts_stand_beside_the_numbers(split: Split) -> None:
     assert lines[-1] == "✓ agrees with the published number; ✗ differs from the published number."
 
 
-def test_refused_pairs_are_dashes_with_a_reason(split: Split) -> None:
-    cells = [a_cell(split, scenario, Shy()) for scenario in ("task", "domain", "class")]
-    refused = [(cell, reason) for cell in cells if (reason := cell.refusal())]
-    results = [a_result(cell, [50.0]) for cell in cells[:2]]
-    lines = drawn(results, refused)
-    assert row(lines, "shy") == ["50.00", "50.00", "–"], "nothing is published, so there is no column for it"
-    (board,) = result_tables(Section("run", "Run", "table", results, refused))
-    assert board.refused == [Gap("shy", "Class-IL", "Other", "Shy does not like to compete.")]
-
-
 def test_a_method_refused_everywhere_still_has_its_row(split: Split) -> None:
     lines = drawn([a_result(a_cell(split, "class"), [20.0])], [(a_cell(split, "class", Shy()), "It is shy.")])
     assert row(lines, "None") == ["20.00 ?", "19.90 ± 0.02"]
     assert row(lines, "shy") == ["–", ""]
-
-
-def test_variants_are_told_apart_by_what_was_given(split: Split) -> None:
-    results = [a_result(a_cell(split, "task", part), [50.0]) for part in (Shy(), Shy(strength=2))]
-    results.append(a_result(a_cell(split, "task", Shy(strength=3), Offline()), [60.0]))
-    lines = drawn(results)
-    assert row(lines, "shy")
-    assert row(lines, "shy (strength=2)")
-    assert row(lines, "shy (strength=3) + Offline")[0] == "60.00"
 
 
 def test_a_narrow_table_loses_nothing(split: Split) -> None:
@@ -155,12 +136,6 @@ def test_a_narrow_table_loses_nothing(split: Split) -> None:
     assert row(lines, "Offline") == ["98.50 ± 0.50 ?"] * 3
 
 
-def test_one_diverged_seed_leaves_no_mean(split: Split) -> None:
-    result = a_result(a_cell(split, "class"), [20.0, math.nan])
-    assert result.diverged == [2]
-    assert row(drawn([result]), "None")[0] == "diverged ?"
-
-
 @pytest.mark.parametrize(
     ("values", "text"),
     [([50.0], "50.00"), ([49.0, 51.0], "50.00 ± 1.00"), ([1.005, 1.005], "1.00 ± 0.00"), ([math.nan], "diverged")],
@@ -173,10 +148,3 @@ def test_titles() -> None:
     assert title(Method()) == "None"
     assert title(Method(Offline())) == "Offline"
     assert title(Offline() + Shy(strength=0.5)) == "Offline + shy (strength=0.5)"
-
-
-def test_the_same_method_trained_in_two_ways_has_two_rows(split: Split) -> None:
-    some = [a_result(a_cell(split, "class", hidden=hidden), [20.0 + hidden]) for hidden in (10, 30)]
-    lines = drawn(some)
-    assert row(lines, "None (mlp:width=10)")[0] == "30.00"
-    assert row(lines, "None (mlp:width=30)")[0] == "50.00"

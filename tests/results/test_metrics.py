@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from threefold.results import measure
-from threefold.results.metrics import average_accuracy, forgetting, forward_transfer
+from threefold.results.metrics import average_accuracy, forgetting, forward_transfer, measure
 
 # Three tasks. Task 1: 90, then 70, then 60. Task 2: 20 unseen, then 80, then 85. Task 3: 10, 30 unseen, then 95.
 MATRIX = [[90.0, 20.0, 10.0], [70.0, 80.0, 30.0], [60.0, 85.0, 95.0]]

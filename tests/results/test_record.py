@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from threefold.errors import ThreefoldError
-from threefold.results import Record, pack, run_key, square_images, unpack, utc_now
+from threefold.results import Record, pack, run_key, shown_images, unpack, utc_now
 
 SPEC = {"stream": "split-mnist", "scenario": "class", "method": {"name": "ewc", "strength": 1e8}, "seed": 3}
 
@@ -122,7 +122,7 @@ def test_metrics_are_computed_and_never_stored(monkeypatch):
     assert before.metrics["average_accuracy"] == (1 / 3 + 98.0) / 2
     stored = before.to_json()
     assert "metrics" not in stored
-    monkeypatch.setattr("threefold.results.record.measure", lambda initial, matrix: {"later": matrix[0][0]})
+    monkeypatch.setattr("threefold.results.record.measure", lambda initial, matrix, curve: {"later": matrix[0][0]})
     assert Record.from_json(stored).metrics == {"later": 99.0}
 
 
@@ -141,22 +141,28 @@ def test_an_array_of_any_kind_of_number_comes_back(dtype, shape, seed):
     assert np.array_equal(after, before)
 
 
-@pytest.mark.parametrize(
-    "shape", [(), (4,), (2, 4), (2, 3, 5), (2, 0, 4), (0, 3, 4), (1, 2, 3, 4), (2, 3, 2, 2, 2), (2, 3, 3, 2, 4)]
-)
-def test_what_is_no_square_image_is_none(shape):
-    assert square_images(np.zeros(shape, np.uint8)) is None
-    assert square_images(np.zeros((2, 3, 4), np.float32)) is None
-    assert square_images(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))[1, 2].tolist() == [[20, 21], [22, 23]]
+@pytest.mark.parametrize("shape", [(), (4,), (2, 4), (2, 3, 5), (2, 0, 4), (0, 3, 4), (1, 2, 3, 4), (2, 3, 2, 2, 2)])
+def test_what_is_no_image_is_none(shape):
+    assert shown_images(np.zeros(shape, np.uint8)) is None
+    assert shown_images(np.zeros((2, 3, 4), np.float32)) is None
+    assert shown_images(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))[1, 2].tolist() == [[20, 21], [22, 23]]
 
 
 def test_three_channels_are_a_picture_in_colour():
     kept = np.arange(72, dtype=np.uint8).reshape(2, 3, 12)
-    images = square_images(kept)
+    images = shown_images(kept)
     assert images.shape == (2, 3, 2, 2, 3)
     for task, image, channel, row, column in np.ndindex(2, 3, 3, 2, 2):
         assert images[task, image, row, column, channel] == kept[task, image, 4 * channel + 2 * row + column]
-    assert np.array_equal(square_images(kept.reshape(2, 3, 3, 2, 2)), images)
+    assert np.array_equal(shown_images(kept.reshape(2, 3, 3, 2, 2)), images)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_with_channels_may_be_wider_than_high(channels):
+    kept = np.random.default_rng(0).integers(0, 256, (2, 4, channels, 3, 5), dtype=np.uint8)
+    images = shown_images(kept)
+    assert images.shape == (2, 4, 3, 5, *[3] * (channels == 3))
+    assert np.array_equal(images.reshape(2, 4, 3, 5, channels), kept.transpose(0, 1, 3, 4, 2))
 
 
 PACKED = pack(np.arange(6, dtype=np.float32))

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import threefold.results
-from threefold.results import Summary, compare_all, holm, mean_sem, paired, summarize, welch
+from threefold.results import Summary, compare_all, paired, summarize
+from threefold.results.statistics import holm, mean_sem, welch
 
 samples = st.lists(st.integers(0, 10_000).map(lambda n: n / 100), min_size=2, max_size=25)
 

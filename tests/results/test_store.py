@@ -34,7 +34,7 @@ def test_what_is_added_comes_back(path):
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     values=st.lists(st.floats(0, 100), min_size=12, max_size=12),
-    seconds=st.floats(allow_infinity=False),
+    seconds=st.floats(allow_infinity=False, allow_nan=False),
     text=st.text("aé\u2028\0😀\"'\\", max_size=6),
 )
 def test_every_bit_comes_back(tmp_path, values, seconds, text):
@@ -74,7 +74,8 @@ def test_a_cohort_is_stored_whole_or_not_at_all(path):
             with pytest.raises(error):
                 store.add(records)
         store._connection.execute(
-            "CREATE TRIGGER late BEFORE INSERT ON runs WHEN NEW.seed = 7 BEGIN SELECT raise(ABORT, 'no sevens'); END"
+            "CREATE TRIGGER late BEFORE INSERT ON runs WHEN json_extract(NEW.record, '$.spec.seed') = 7"
+            " BEGIN SELECT raise(ABORT, 'no sevens'); END"
         )
         with pytest.raises(Exception, match="no sevens"):
             store.add([a_run(6), a_run(7)])
@@ -93,26 +94,6 @@ def test_has_answers_for_thousands_of_keys(path):
         assert store.has([]) == set()
 
 
-def test_filters(path):
-    runs = [
-        a_run(1, method={"name": "ewc", "strength": 5.0}),
-        a_run(2, method={"name": "ewc", "strength": 5.0}, scenario="task"),
-        a_run(1, method=[{"name": "ewc"}, {"name": "xdg"}], scenario="task"),
-        a_run(1),
-        a_diverged_run(5),
-    ]
-    with Store(path) as store:
-        store.add(runs)
-        assert list(store.all(method="ewc")) == runs[:2]
-        assert list(store.all(method="ewc", scenario="task")) == [runs[1]]
-        assert list(store.all(method="ewc+xdg")) == [runs[2]]
-        assert list(store.all(stream="split-mnist", seed=1)) == [runs[0], runs[2], runs[3]]
-        assert list(store.all(status="diverged")) == [runs[4]]
-        assert list(store.all(stream="permuted-mnist")) == []
-        with pytest.raises(TypeError):
-            store.all(colour="red")
-
-
 def test_a_spec_without_the_usual_fields_is_kept_too(path):
     run = Record("k", {"shape": [1, 2]}, "finished", [1.0], [[2.0]], {}, {})
     with Store(path) as store:
@@ -120,11 +101,11 @@ def test_a_spec_without_the_usual_fields_is_kept_too(path):
         assert store.get("k") == run
 
 
-def test_a_seed_beyond_64_bits_is_kept_and_found(path):
+def test_a_seed_beyond_64_bits_is_kept(path):
     runs = [a_run(2**64), a_run(2**64 + 1), a_run(2**63 - 1)]
     with Store(path) as store:
         store.add(runs)
-        assert [list(store.all(seed=run.spec["seed"])) for run in runs] == [[run] for run in runs]
+        assert [store.get(run.key) for run in runs] == list(store.all()) == runs
 
 
 def test_runs_may_be_added_while_others_are_read(path):
@@ -141,7 +122,7 @@ def test_the_file_is_marked_and_in_wal_mode(path):
         marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "journal_mode")]
         application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     connection.close()
-    assert marks == [2, "wal"]
+    assert marks == [3, "wal"]
     assert application_id.to_bytes(4, "big") == b"3FLD"
 
 

@@ -67,10 +67,7 @@ def test_outputs_answer_as_the_paper_says(which, tasks, classes):
     everywhere = (classes, tasks)
     assert outputs.units == row["units"](tasks, classes)
     for task in range(tasks):
-        labels = torch.arange(classes)
-        right = [row["target"](task, label, classes) for label in range(classes)]
-        assert outputs.unit(task, labels).tolist() == right
-        assert outputs.unit(torch.full((classes,), task), labels).tolist() == right
+        assert outputs.units_of(task) == [row["target"](task, label, classes) for label in range(classes)]
     for seen in range(1, tasks + 1):
         newest = seen - 1
         assert units(outputs.active(newest, seen)) == row["current"](seen, *everywhere)
@@ -88,7 +85,7 @@ def test_a_target_is_always_active_and_no_two_classes_share_one_where_they_compe
     outputs = Outputs(find(which[0]).using_task_in(which[1]), tasks, classes)
     for seen in range(1, tasks + 1):
         for task in range(seen):
-            targets = outputs.unit(task, torch.arange(classes)).tolist()
+            targets = outputs.units_of(task)
             assert len(set(targets)) == classes
             assert set(targets) <= units(outputs.active(task, seen)) & units(outputs.at_test(task, seen))
 

@@ -93,7 +93,8 @@ def test_any_number_of_tasks_but_none():
 
 
 def test_the_papers_defaults_of_permuted():
-    assert find("permuted-mnist") == (Permuted, "mnist")
+    named = find("permuted-mnist")
+    assert (named.kind, named.data) == (Permuted, "mnist")
     assert len(Permuted(DATA).sequence(1)) == 10
     d = Permuted.defaults
     assert (d.iters, d.lr, d.hidden, d.batch) == (5000, 1e-4, 1000, 128)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
-from threefold.streams import Permuted, Split, find
+from threefold.streams import Permuted, RecordedStream, Split, find
 
 
 def uneven(classes):
@@ -78,8 +78,8 @@ def test_the_number_of_tasks_does_not_change_the_order_of_classes():
 def test_tasks_that_do_not_divide_the_classes_are_refused(classes, tasks):
     with pytest.raises(ThreefoldError, match=rf"tasks must divide the {classes} classes of .*, got {tasks};") as info:
         Split(DATA[classes], tasks)
-    named = {int(n) for n in str(info.value).split("one of ")[1].rstrip(".").split(", ")}
-    assert named == {n for n in range(1, classes + 1) if classes % n == 0}
+    numbers = str(info.value).split("one of ")[1].partition(", or ")[0].rstrip(".").split(", ")
+    assert {int(n) for n in numbers} == {n for n in range(1, classes + 1) if classes % n == 0}
 
 
 def test_data_of_one_class_are_refused():
@@ -118,10 +118,10 @@ def test_some_data_have_a_usual_number_of_tasks_of_their_own(stream, name, tasks
     data = uneven(100)
     data = Dataset.from_arrays(data.train_x, data.train_y, data.test_x, data.test_y, name=name)
     made = stream(data)
-    assert (made.tasks, made.default_tasks) == (tasks, tasks)
-    assert (stream(data, 20).tasks, stream(data, 20).default_tasks) == (20, tasks)
-    assert stream.without_data(name, "", 20).default_tasks == tasks  # reports need it, and have no data
-    assert Split.default_tasks == 5
+    assert (made.tasks, made.usual_tasks) == (tasks, tasks)
+    assert (stream(data, 20).tasks, stream(data, 20).usual_tasks) == (20, tasks)
+    recorded = RecordedStream({"name": f"{stream.name}-{name}", "data": "", "tasks": 20})
+    assert recorded.usual_tasks == tasks  # reports need it, and have no data
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_some_data_have_a_usual_number_of_tasks_of_their_own(stream, name, tasks
     ],
 )
 def test_a_name_is_a_stream_and_its_data(name, data):
-    assert find(name) == (Split, data)
+    assert (find(name).kind, find(name).data) == (Split, data)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_a_name_is_a_stream_and_its_data(name, data):
         ("splt", "did you mean 'split'?"),
         ("SPLIT", "did you mean 'split'?"),
         ("Permuted-MNIST", "did you mean 'permuted-mnist'?"),
-        ("", "known: permuted, permuted-mnist, split, split-mnist."),
-        ("xyzzy", "known: permuted, permuted-mnist, split, split-mnist."),
+        ("", "known: permuted, permuted-mnist, rotated, rotated-mnist, several, split, split-mnist, timed."),
+        ("xyzzy", "known: permuted, permuted-mnist, rotated, rotated-mnist, several, split, split-mnist, timed."),
     ],
 )
 def test_unknown_streams_are_refused_with_a_suggestion(name, hint):

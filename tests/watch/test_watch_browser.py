@@ -84,7 +84,7 @@ def test_a_run_starts_the_table_fills_a_cell_opens_and_the_run_is_killed(chromiu
     write_npz(tmp_path / "tiny.npz", classes=6)
     script = COMMANDS.format(commands=[SHORT, ENDLESS])  # in one process, which takes seconds to start
     with watching(tmp_path / "live.db") as address, visiting(chromium, address) as page:
-        now, running = page.locator("#now"), page.locator(".stand:not(.killed)")
+        now, running = page.locator("#now"), page.locator(".cohort:not(.killed)")
         expect(now).to_contain_text("There is no store")
         with started(tmp_path, sys.executable, "-c", script) as process:
             expect(page.locator("h2", has_text="split-tiny, 20 iterations")).to_be_visible()
@@ -102,7 +102,7 @@ def test_a_run_starts_the_table_fills_a_cell_opens_and_the_run_is_killed(chromiu
             expect(running).to_contain_text("task 1 of 3")
             expect(running).to_contain_text(re.compile(r"[\d.]+ steps per second\s*about .* left"))
             process.send_signal(signal.SIGKILL)
-            killed = page.locator(".stand.killed")
+            killed = page.locator(".cohort.killed")
             expect(killed).to_contain_text(re.compile(r"✗ Killed in task 1 of 3, after \d+% of the steps"))
             expect(killed).to_contain_text(f"process {process.pid} on")
         expect(now).to_contain_text("Nothing is running.")

@@ -40,7 +40,7 @@ def test_what_is_wrong_is_one_sentence(
 
 
 def test_a_missing_extra_is_named(cli: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("threefold.extras.find_spec", lambda name: None if name != "jinja2" else True)
+    monkeypatch.setattr("threefold.extras.find_spec", lambda name: None)
     assert cli("watch").err == (
         "threefold: watch needs starlette and uvicorn, which are not installed; install them with: pip install"
         " 'threefold[watch]'\n"
@@ -86,12 +86,12 @@ def test_what_needs_a_file_has_no_command_of_its_own() -> None:
         strength: float = hyper("does nothing", 1.0)
 
     known = stream()
-    first = Split(known.data, first=2)
+    first = Split(known.data)
+    first.only = 2
     assert reproducing([a_cell(first, "class", "none")], [1]) is None
     assert reproducing([a_cell(known, "class", Method(Mine()))], [1]) is None
-    own = Split.without_data("mine", known.data.fingerprint, 5)
     cell = Cell.of_description(a_cell(known, "class", "none").described())
     assert reproducing([cell], [1]) == "threefold run split-mnist --scenario class --method none --device cpu --seeds 1"
     described = cell.described()
-    described["spec"]["stream"]["name"] = own.title
+    described["spec"]["stream"]["name"] = "split-mine"
     assert reproducing([Cell.of_description(described)], [1]) is None

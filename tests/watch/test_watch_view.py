@@ -15,7 +15,6 @@ from threefold.experiments import Section, sections
 from threefold.report import html
 from threefold.results import Store
 from threefold.results.cohort_table import claim, give_up
-from threefold.watch.app import templates
 from threefold.watch.progress import Pace
 from threefold.watch.view import View
 
@@ -40,7 +39,7 @@ def words(parts: dict[str, str], name: str) -> str:
 
 
 def test_tables_are_those_of_the_report(store: Path) -> None:
-    parts = View(store, templates).look()
+    parts = View(store).look()
     with Store(store, readonly=True) as opened:
         report = html.render(sections(opened))
     assert list(parts) == ["now", "summary", "e0", "closing"]
@@ -51,7 +50,7 @@ def test_tables_are_those_of_the_report(store: Path) -> None:
 
 
 def test_a_cell_unfolds_to_all_that_the_report_has(store: Path) -> None:
-    view = View(store, templates)
+    view = View(store)
     page = Page(view.look()["e0"])
     found = [attrs["data-from"] for tag, attrs in page.elements if tag == "details" and "data-from" in attrs]
     assert len(found) == 3 + 3 + 1 + 1  # none, dgr, xdg, and the forgetting curves
@@ -71,7 +70,7 @@ def test_a_cell_unfolds_to_all_that_the_report_has(store: Path) -> None:
 def test_cells_to_come_have_their_place(tmp_path: Path, section: Section) -> None:
     path = tmp_path / "some.db"
     keep(path, section, results=False)
-    view = View(path, templates)
+    view = View(path)
     parts = view.look()
     assert parts["e0"].count("…</span>") == 7
     assert "Nothing is running" in parts["now"]
@@ -86,7 +85,7 @@ def test_cells_to_come_have_their_place(tmp_path: Path, section: Section) -> Non
 
 def test_no_store_yet_then_one_then_another(tmp_path: Path, section: Section) -> None:
     path = tmp_path / "some.db"
-    view = View(path, templates)
+    view = View(path)
     assert list(view.look()) == ["now"]
     assert "There is no store" in view.look()["now"]
     keep(path, section)
@@ -98,7 +97,7 @@ def test_no_store_yet_then_one_then_another(tmp_path: Path, section: Section) ->
 
 
 def test_a_store_that_cannot_be_read_is_told_and_the_rest_stays(store: Path) -> None:
-    view = View(store, templates)
+    view = View(store)
     before = view.look()
     store.write_bytes(b"not a database at all, but long enough to be looked at as one" * 20)
     after = view.look()
@@ -110,7 +109,7 @@ def test_what_runs_how_fast_and_how_long(store: Path, section: Section) -> None:
     keep(store, a_table("table5", "permuted-mnist", methods=["none"], seeds=2), results=False)
     now = time.time()
     lock = stale_lock(store, "a", TITLE, PROGRESS, now - 4, "<b>here</b>")
-    view = View(store, templates)
+    view = View(store)
     with lock.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert "steps per second not known yet" in words(view.look(), "now")
@@ -126,7 +125,7 @@ def test_what_runs_how_fast_and_how_long(store: Path, section: Section) -> None:
 
 def test_a_lock_left_behind_is_no_news_once_everything_is_done(store: Path) -> None:
     stale_lock(store, "a", TITLE, PROGRESS)
-    assert "Killed" not in View(store, templates).look()["now"]
+    assert "Killed" not in View(store).look()["now"]
 
 
 def test_a_process_that_says_nothing_is_told_of(tmp_path: Path) -> None:
@@ -157,7 +156,7 @@ def test_a_note_that_cannot_be_read_is_told_and_the_others_are_shown(store: Path
     with good.open() as held, bad.open() as also:
         fcntl.flock(held, fcntl.LOCK_EX)
         fcntl.flock(also, fcntl.LOCK_EX)
-        text = words(View(store, templates).look(), "now")
+        text = words(View(store).look(), "now")
     assert f"{TITLE} task 2 of 5" in text
     assert "a cohort whose progress note cannot be read" in text
 
@@ -191,7 +190,7 @@ def test_a_cohort_that_was_given_up_is_told_until_its_runs_are_there(tmp_path: P
     with Store(path) as opened:
         claim(opened, "abc", "split-mnist Task-IL none ×3", [r.key for r in records], "me", lambda owner: False)
         give_up(opened, "abc", reason)
-    view = View(path, templates)
+    view = View(path)
     now = view.look()["now"]
     assert "Given up" in now
     assert "&lt;b&gt;a node that died" in now

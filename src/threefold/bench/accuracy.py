@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from threefold.bench.timing import Row
 from threefold.data import load
 from threefold.engine import Adam, Replicas, Training, train
 from threefold.engine.stack import ReplicaStack
@@ -40,6 +41,13 @@ class Compared:
         one, other = (float(end.mean()) for end in ends)
         return cls(ways, method, one, other, float(apart.mean()), sem, torch.equal(this, that))
 
+    def row(self) -> Row:
+        about: Row = {"this / that": self.ways, "method": self.method, "this": self.this, "that": self.that}
+        return about | {
+            "difference": f"{self.difference:+.2f} ± {self.sem:.2f}",
+            "identical": "yes" if self.identical else "",
+        }
+
 
 def compare(
     device: str,
@@ -50,7 +58,8 @@ def compare(
     hidden: int | None = None,
 ) -> Iterator[Compared]:
     """On a GPU captured steps, TF32 and compiled gradients, in Class-IL; anywhere, cells together beside each alone."""
-    stream = kind(load("mnist"), None, TASKS)
+    stream = kind(load("mnist"))
+    stream.only = TASKS
     training = partial(Training, iters, stream.defaults.batch, MLPNetwork(width=hidden or stream.defaults.hidden))
     on_gpu = device == "cuda"
 

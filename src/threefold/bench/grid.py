@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from threefold.bench.steps import stand_in
+from threefold.bench.timing import Row
 from threefold.engine import Adam, Replicas, Training, train
 from threefold.methods import EWC, Method, resolve
 from threefold.networks import MLPNetwork
@@ -30,6 +31,12 @@ class GridTime:
     @property
     def ratio(self) -> float:
         return self.grid / self.seeds
+
+    def row(self) -> Row:
+        return {
+            **{"": self.what, "14 strengths, one seed": self.grid, "14 seeds, one strength": self.seeds},
+            "÷": self.ratio,
+        }
 
 
 def bench_grid(

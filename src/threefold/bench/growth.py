@@ -7,7 +7,7 @@ import torch
 
 from threefold.bench.floor import rates
 from threefold.bench.steps import second_task, stand_in
-from threefold.bench.timing import medians
+from threefold.bench.timing import Row, medians
 from threefold.methods import EWC, Method
 from threefold.streams import Permuted, Split, Stream
 
@@ -25,6 +25,10 @@ class Grown:
     method: str
     step: float
     floor: float
+
+    def row(self) -> Row:
+        about: Row = {"by": self.what, "method": self.method, "size": self.size}
+        return about | {"step": self.step, "floor": self.floor, "÷ floor": self.step / self.floor}
 
 
 def grow(

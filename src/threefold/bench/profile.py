@@ -9,7 +9,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from threefold.bench.floor import rates
 from threefold.bench.steps import second_task, stand_in
-from threefold.bench.timing import wait
+from threefold.bench.timing import Row, wait
 from threefold.methods import parse, resolve
 from threefold.streams import Split, Stream
 
@@ -32,6 +32,10 @@ class Spent:
     @property
     def whole(self) -> float:
         return self.products + self.optimiser + self.rest
+
+    def row(self) -> Row:
+        about: Row = {"method": self.method, "kernels": round(self.kernels), "all": self.whole}
+        return about | {"products": self.products, "optimiser": self.optimiser, "rest": self.rest}
 
 
 def spent(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from threefold.bench.floor import Floor, Rates, floor_of, rates
-from threefold.bench.timing import medians
+from threefold.bench.timing import Row, medians
 from threefold.data import Dataset
 from threefold.engine import Adam, Training
 from threefold.engine.device_data import DeviceData
@@ -40,6 +40,13 @@ class Timing:
     alone: float
     products: float
 
+    def row(self) -> Row:
+        return {
+            **{"stream": self.stream, "replicas": self.replicas, "cohort": self.cohort, "one by one": self.alone},
+            **{"bare products": self.products, "÷ one by one": self.cohort / self.alone},
+            "÷ products": self.cohort / self.products,
+        }
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -50,6 +57,13 @@ class Cost:
     step: float
     none: float
     floor: Floor
+
+    def row(self) -> Row:
+        return {
+            **{"method": self.method, "scenario": self.scenario, "ms per step": self.step},
+            **{"÷ none": self.step / self.none, "products": self.floor.products, "memory": self.floor.memory},
+            "÷ floor": self.step / self.floor.step,
+        }
 
 
 def bench(device: str, replicas: Sequence[int] = (1, 4, 20), rounds: int = 9) -> Iterator[Timing]:
@@ -86,6 +100,12 @@ class NetworkTiming:
     cohort: float
     alone: float
 
+    def row(self) -> Row:
+        return {
+            **{"network": self.network, "batch": self.batch, "replicas": self.replicas, "cohort": self.cohort},
+            **{"one by one": self.alone, "÷ one by one": self.cohort / self.alone},
+        }
+
 
 IMAGE_NETWORKS = (("cnn:channels=16-32-64-128-256", 256), ("resnet18:width=20", 32))  # and their batches
 
@@ -121,7 +141,7 @@ def stand_in(samples: int, shape: tuple[int, ...] = (28, 28)) -> Dataset:
 
 def _setting(stream: Stream, scenario: str, network: AnyNetwork | None = None, batch: int | None = None) -> Setting:
     """How a stream is trained; what is not given is the paper's."""
-    outputs = Outputs(SCENARIOS[scenario], stream.tasks, stream.classes_per_task)
+    outputs = Outputs.of(SCENARIOS[scenario], stream)
     shape = tuple(stream.inputs(stream.data.test_x[:1]).shape[1:])
     network = network or MLPNetwork(width=stream.defaults.hidden)
     return Setting(outputs, shape, batch or stream.defaults.batch, network)

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+Row = dict[str, str | int | float]
+"""What was measured as a row of a table, by the names of its columns."""
+
 WARM_UP = 3
 AT_A_TIME = 20  # calls timed together on a GPU, which takes them in while it works
 

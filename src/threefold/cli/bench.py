@@ -1,15 +1,15 @@
 """`threefold bench`: speed as ratios."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
 from threefold.cli.stdout import console, say
 
 if TYPE_CHECKING:
-    from threefold.streams import Stream
+    from threefold.bench.timing import Row
 
 
 class What(StrEnum):
@@ -39,128 +39,50 @@ def bench(
     stream: Annotated[str, typer.Option(help="Whose steps are taken with each method: split or permuted.")] = "split",
 ) -> None:
     """Time training steps: beside networks one by one, beside bare matrix products, beside what the device could do."""
-    from threefold import streams
+    from threefold import bench, streams
     from threefold.engine.train import precise
     from threefold.experiments import Settings
 
     settings = Settings.checked(device=device, precision=precision)
-    where, how, kind = settings.resolved_device(), settings.resolved_precision(), streams.find(stream)[0]
-    on = f"{where}, {how}"
-    match what:
-        case What.GRID:
-            _grid(where, how, kind, rounds or 3, on)
-        case What.ACCURACY:
-            _accuracy(where, kind)
-        case _:
-            with precise(how):
-                match what:
-                    case What.GROWTH:
-                        _growth(where, rounds or 9, on)
-                    case What.NETWORKS:
-                        _networks(where, rounds or 9, on)
-                    case What.PROFILE:
-                        _profile(where, kind, on)
-                    case _:
-                        _steps(where, kind, rounds or 9, on)
+    where, how, kind = settings.resolved_device(), settings.resolved_precision(), streams.find(stream).kind
+    on, second = f"{where}, {how}", f"a step on the second task of {kind.name} MNIST, 20 replicas"
+    steps = f"milliseconds per training step of all replicas, {on}"
+    with precise(how):
+        match what:
+            case What.STEPS:
+                _show(steps, bench.bench(where, rounds=rounds or 9))
+                _show(f"{second}, {on}", bench.bench_methods(where, kind, rounds=rounds or 9))
+                say("÷ none: beside a step of None that was measured in turn with the method's")
+                say("floor: the larger of products and memory, at the rates of a large product and a large copy here")
+            case What.NETWORKS:
+                _show(steps, bench.bench_networks(where, rounds or 9))
+            case What.PROFILE:
+                _show(f"milliseconds of {second}, Class-IL, {on}", bench.spent(where, kind))
+            case What.GROWTH:
+                _show(steps, bench.grow(where, rounds or 9))
+            case What.GRID:
+                title = f"seconds of whole trainings of {kind.name} MNIST, EWC in Class-IL, {on}"
+                _show(title, bench.bench_grid(where, how, kind, rounds or 3))
+            case What.ACCURACY:
+                title = f"average accuracy after three short tasks of {kind.name} MNIST, 20 seeds trained in two ways"
+                _show(f"{title}, {where}", bench.compare(where, kind))
 
 
-def _show(title: str, text: int, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table whose first columns are text."""
+class Measurement(Protocol):
+    """What a benchmark gives."""
+
+    def row(self) -> "Row": ...
+
+
+def _show(title: str, found: Iterable[Measurement]) -> None:
+    """A table of what was measured; text is at the left, numbers at the right."""
     from rich.table import Table
 
+    rows = [each.row() for each in found]
     table = Table(title=title, title_justify="left")
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place < text else "right")
+    for column, value in rows[0].items() if rows else ():
+        table.add_column(column, justify="left" if isinstance(value, str) else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(f"{value:.2f}" if isinstance(value, float) else str(value) for value in row.values()))
     with console(100) as screen:
         screen.print(table, width=100)
-
-
-def _numbers(*values: float) -> list[str]:
-    return [f"{value:.2f}" for value in values]
-
-
-def _steps(device: str, kind: "type[Stream]", rounds: int, on: str) -> None:
-    from threefold import bench
-
-    columns = ("stream", "replicas", "cohort", "one by one", "bare products", "÷ one by one", "÷ products")
-    timings = bench.bench(device, rounds=rounds)
-    rows = (
-        [
-            *(t.stream, str(t.replicas)),
-            *_numbers(t.cohort, t.alone, t.products, t.cohort / t.alone, t.cohort / t.products),
-        ]
-        for t in timings
-    )
-    _show(f"milliseconds per training step of all replicas, {on}", 1, columns, rows)
-    columns = ("method", "scenario", "ms per step", "÷ none", "products", "memory", "÷ floor")
-    costs = bench.bench_methods(device, kind, rounds=rounds)
-    rows = (
-        [
-            *(c.method, c.scenario),
-            *_numbers(c.step, c.step / c.none, c.floor.products, c.floor.memory, c.step / c.floor.step),
-        ]
-        for c in costs
-    )
-    _show(f"a step on the second task of {kind.name} MNIST, 20 replicas, {on}", 2, columns, rows)
-    say("÷ none: beside a step of None that was measured in turn with the method's")
-    say("floor: the larger of products and memory, at the rates of a large product and a large copy here")
-
-
-def _networks(device: str, rounds: int, on: str) -> None:
-    from threefold import bench
-
-    rows = (
-        (t.network, str(t.batch), str(t.replicas), *_numbers(t.cohort, t.alone, t.cohort / t.alone))
-        for t in bench.bench_networks(device, rounds)
-    )
-    columns = ("network", "batch", "replicas", "cohort", "one by one", "÷ one by one")
-    _show(f"milliseconds per training step of all replicas, {on}", 1, columns, rows)
-
-
-def _profile(device: str, kind: "type[Stream]", on: str) -> None:
-    from threefold import bench
-
-    rows = (
-        (s.method, f"{s.kernels:.0f}", *_numbers(s.whole, s.products, s.optimiser, s.rest))
-        for s in bench.spent(device, kind)
-    )
-    title = f"milliseconds of a step on the second task of {kind.name} MNIST, 20 replicas, Class-IL, {on}"
-    _show(title, 1, ("method", "kernels", "all", "products", "optimiser", "rest"), rows)
-
-
-def _growth(device: str, rounds: int, on: str) -> None:
-    from threefold import bench
-
-    rows = (
-        (g.what, g.method, str(g.size), *_numbers(g.step, g.floor, g.step / g.floor))
-        for g in bench.grow(device, rounds)
-    )
-    title = f"milliseconds per step of all replicas, {on}"
-    _show(title, 2, ("by", "method", "size", "step", "floor", "÷ floor"), rows)
-
-
-def _grid(device: str, precision: str, kind: "type[Stream]", rounds: int, on: str) -> None:
-    from threefold import bench
-
-    rows = ((b.what, *_numbers(b.grid, b.seeds, b.ratio)) for b in bench.bench_grid(device, precision, kind, rounds))
-    title = f"seconds of whole trainings of {kind.name} MNIST, EWC in Class-IL, {on}"
-    _show(title, 1, ("", "14 strengths, one seed", "14 seeds, one strength", "÷"), rows)
-
-
-def _accuracy(device: str, kind: "type[Stream]") -> None:
-    from threefold import bench
-
-    rows = (
-        (
-            c.ways,
-            c.method,
-            *_numbers(c.this, c.that),
-            f"{c.difference:+.2f} ± {c.sem:.2f}",
-            "yes" if c.identical else "",
-        )
-        for c in bench.compare(device, kind)
-    )
-    title = f"average accuracy after three short tasks of {kind.name} MNIST, 20 seeds trained in two ways, {device}"
-    _show(title, 2, ("this / that", "method", "this", "that", "difference", "identical"), rows)

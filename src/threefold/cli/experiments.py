@@ -7,40 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from threefold.cli import stopping
-from threefold.cli.options import (
-    ClusterAt,
-    Device,
-    Iters,
-    Only,
-    PerCohort,
-    Precision,
-    Quick,
-    Seeds,
-    StoreFile,
-    TimeLimit,
-    Yes,
-)
+from threefold.cli import options, stopping
 from threefold.errors import ThreefoldError
 
 if TYPE_CHECKING:
     from threefold.experiments.request import Options
     from threefold.experiments.spec import Experiment
 
+NAMES = "table4, table5, tableB1, figureC1, figureD1, figureD2 or all (of these); taskfree, stability or orders."
+
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="table4, table5, tableB1, figureC1, figureD1, figureD2 or all.")],
-    seeds: Seeds = None,
-    iters: Iters = None,
-    quick: Quick = False,
-    only: Only = None,
-    time_limit: TimeLimit = None,
-    yes: Yes = False,
-    device: Device = "auto",
-    precision: Precision = "auto",
-    cluster: ClusterAt = None,
-    per_cohort: PerCohort = None,
-    store: StoreFile = Path("threefold.db"),
+    name: Annotated[str, typer.Argument(help=NAMES)],
+    seeds: options.Seeds = None,
+    iters: options.Iters = None,
+    quick: options.Quick = False,
+    only: options.Only = None,
+    time_limit: options.TimeLimit = None,
+    yes: options.Yes = False,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    cluster: options.ClusterAt = None,
+    per_cohort: options.PerCohort = None,
+    store: options.StoreFile = Path("threefold.db"),
 ) -> None:
     """Reproduce a table or figure of the paper and judge it by the published numbers."""
     from threefold.experiments.request import Options
@@ -48,30 +37,30 @@ def reproduce(
 
     wanted = PAPER if name == "all" else (name,)
     experiments = {f"reproduce {each}": paper_experiment(each) for each in wanted}
-    options = Options(seeds, iters, quick, _names(only), device, precision, cluster, yes=yes)
-    _train(experiments, options, time_limit, per_cohort, store)
+    asked = Options(seeds, iters, quick, _names(only), device, precision, cluster, yes=yes)
+    _train(experiments, asked, time_limit, per_cohort, store)
 
 
 def experiment(
     file: Annotated[Path, typer.Argument(help="TOML file that describes the experiment.")],
-    seeds: Seeds = None,
-    iters: Iters = None,
-    quick: Quick = False,
-    only: Only = None,
-    time_limit: TimeLimit = None,
-    yes: Yes = False,
-    device: Device = "auto",
-    precision: Precision = "auto",
-    cluster: ClusterAt = None,
-    per_cohort: PerCohort = None,
-    store: StoreFile = Path("threefold.db"),
+    seeds: options.Seeds = None,
+    iters: options.Iters = None,
+    quick: options.Quick = False,
+    only: options.Only = None,
+    time_limit: options.TimeLimit = None,
+    yes: options.Yes = False,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    cluster: options.ClusterAt = None,
+    per_cohort: options.PerCohort = None,
+    store: options.StoreFile = Path("threefold.db"),
 ) -> None:
     """Run an experiment of your own, as `reproduce` runs the paper's."""
     from threefold.experiments.request import Options
     from threefold.experiments.spec import load_experiment
 
-    options = Options(seeds, iters, quick, _names(only), device, precision, cluster, yes=yes)
-    _train({f"experiment {file}": load_experiment(file)}, options, time_limit, per_cohort, store)
+    asked = Options(seeds, iters, quick, _names(only), device, precision, cluster, yes=yes)
+    _train({f"experiment {file}": load_experiment(file)}, asked, time_limit, per_cohort, store)
 
 
 def _names(only: str | None) -> list[str]:
@@ -79,7 +68,7 @@ def _names(only: str | None) -> list[str]:
 
 
 def _train(
-    experiments: "dict[str, Experiment]", options: "Options", until: float | None, per_cohort: float | None, store: Path
+    experiments: "dict[str, Experiment]", asked: "Options", until: float | None, per_cohort: float | None, store: Path
 ) -> None:
     """Train experiments, by how the command line names them, and show what they came to."""
     from threefold.cli.progress import Bars, fetching
@@ -89,19 +78,19 @@ def _train(
     from threefold.results import Store
 
     stopping.loaded()
-    if per_cohort is not None and options.cluster is None:
+    if per_cohort is not None and asked.cluster is None:
         raise ThreefoldError(f"per-cohort is {per_cohort:g}, but there is no cluster; use --cluster auto.")
     ended: Exception | None = None
     with ExitStack() as closing:
         cluster = None
-        if options.cluster:
+        if asked.cluster:
             from threefold.cluster import connected
 
-            cluster = closing.enter_context(connected(options.cluster, options.device, per_cohort))
-            options = replace(options, cuda=cluster.cuda)
+            cluster = closing.enter_context(connected(asked.cluster, asked.device, per_cohort))
+            asked = replace(asked, cuda=cluster.cuda)
             stopping.loaded()
         with fetching() as report:
-            requests = [experiment_request(each, options, source, report) for source, each in experiments.items()]
+            requests = [experiment_request(each, asked, source, report) for source, each in experiments.items()]
         cells = sum(len(request.asked) for request in requests)
         try:
             with stopping.stopping(until) as stop, Bars(cells) as bars:

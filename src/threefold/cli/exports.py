@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from threefold.cli.options import StoreFile
+from threefold.cli import options
 from threefold.cli.stdout import say, write_foreign
 from threefold.errors import ThreefoldError
 
@@ -18,9 +18,9 @@ TextFile = Annotated[Path, typer.Argument(help="File to write, or - for standard
 @app.command()
 def tensorboard(
     folder: Annotated[Path, typer.Argument(help="Folder for TensorBoard's --logdir; runs that are there stay.")],
-    store: StoreFile = Path("threefold.db"),
+    store: options.StoreFile = Path("threefold.db"),
 ) -> None:
-    """Curves, metrics, spec and dreams of each run, for TensorBoard."""
+    """Curves, metrics, spec and images of each run, for TensorBoard."""
     from threefold.export import records, to_tensorboard
 
     if _is_stdout(folder):
@@ -31,7 +31,7 @@ def tensorboard(
 
 
 @app.command()
-def csv(file: TextFile, store: StoreFile = Path("threefold.db")) -> None:
+def csv(file: TextFile, store: options.StoreFile = Path("threefold.db")) -> None:
     """A row for each accuracy of each run: after so many tasks, on this task."""
     if not _is_stdout(file):
         _write("csv", file, store)
@@ -45,19 +45,19 @@ def csv(file: TextFile, store: StoreFile = Path("threefold.db")) -> None:
 
 
 @app.command()
-def npz(file: File, store: StoreFile = Path("threefold.db")) -> None:
+def npz(file: File, store: options.StoreFile = Path("threefold.db")) -> None:
     """NumPy arrays: the first axis is a run each."""
     _write("npz", file, store)
 
 
 @app.command()
-def parquet(file: File, store: StoreFile = Path("threefold.db")) -> None:
+def parquet(file: File, store: options.StoreFile = Path("threefold.db")) -> None:
     """A row for each run, its accuracy matrix as nested lists."""
     _write("parquet", file, store)
 
 
 @app.command()
-def rows(file: TextFile, store: StoreFile = Path("threefold.db")) -> None:
+def rows(file: TextFile, store: options.StoreFile = Path("threefold.db")) -> None:
     """All runs and experiments as small text, to keep beside a paper; `threefold merge` reads it like a store."""
     from threefold.results import Store, is_rows, write_rows
     from threefold.results.rows import rows_text

@@ -1,6 +1,6 @@
 """`threefold list`: what there is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
 
 import typer
@@ -12,17 +12,22 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from rich.table import Table
 
+    from threefold.values import Value
+
 
 def listing(
-    what: Annotated[str, typer.Argument(help="methods, streams, scenarios, networks, optimizers or schedules.")],
+    what: Annotated[
+        str, typer.Argument(help="methods, streams, boundaries, scenarios, networks, optimizers or schedules.")
+    ],
 ) -> None:
-    """Methods with their hyperparameters and where they work, streams, scenarios, networks, optimisers, schedules."""
+    """What there is: methods with their hyperparameters and where they work, streams, networks, and so on."""
     from threefold.errors import unknown
 
     tables: dict[str, Callable[[], Table]] = {
         "methods": _methods,
         "streams": _streams,
         "scenarios": _scenarios,
+        "boundaries": lambda: _values_of("boundaries"),
         "networks": lambda: _values_of("network"),
         "optimizers": lambda: _values_of("optimizer"),
         "schedules": lambda: _values_of("schedule"),
@@ -71,19 +76,30 @@ def _values_of(what: str) -> "Table":
 
     from threefold.engine import OPTIMIZERS, SCHEDULES
     from threefold.networks import NETWORKS
+    from threefold.streams import BOUNDARIES
+
+    kinds: dict[str, Mapping[str, type[Value]]] = {
+        "network": NETWORKS,
+        "optimizer": OPTIMIZERS,
+        "schedule": SCHEDULES,
+        "boundaries": BOUNDARIES,
+    }
+    table = _table(what, "what it is", "hyperparameters")
+    for name, kind in kinds[what].items():
+        table.add_row(name, escape((kind.__doc__ or "").splitlines()[0]), escape(_fields(kind)))
+    return table
+
+
+def _fields(kind: "type[Value]") -> str:
+    """The hyperparameters of a value, what each means and what it is if not given."""
     from threefold.values import as_text
 
-    kinds = {"network": NETWORKS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}[what]
-    table = _table(what, "what it is", "hyperparameters")
-    for name, kind in kinds.items():  # type: ignore[attr-defined]
-        defaults = kind().model_dump(mode="json")
-        meanings = [
-            f"{key}: {field.description} ({_values(field)}default: "
-            f"{'none' if defaults.get(key) is None else as_text(defaults[key])})"
-            for key, field in kind.model_fields.items()
-        ]
-        table.add_row(name, escape((kind.__doc__ or "").splitlines()[0]), escape("\n".join(meanings)))
-    return table
+    defaults = kind().model_dump(mode="json")
+    return "\n".join(
+        f"{key}: {field.description} ({_values(field)}default: "
+        f"{'none' if defaults.get(key) is None else as_text(defaults[key])})"
+        for key, field in kind.model_fields.items()
+    )
 
 
 def _values(field: "FieldInfo") -> str:
@@ -111,13 +127,16 @@ def _default(method: str, name: str, field: "FieldInfo") -> str:
 
 
 def _streams() -> "Table":
+    from rich.markup import escape
+
     from threefold.streams import STREAMS
 
-    table = _table("stream", "what it does", "tasks", "iterations", "learning rate", "hidden units", "batch")
+    numbers = ("tasks", "iterations", "learning rate", "hidden units", "batch")
+    table = _table("stream", "what it does", "options", *numbers)
     for stream in STREAMS.values():
         d = stream.defaults
-        numbers = (stream.default_tasks, d.iters, d.lr, d.hidden, d.batch)
-        table.add_row(stream.name, stream.meaning, *map(str, numbers))
+        each = (stream.default_tasks or "one for each dataset", d.iters, d.lr, d.hidden, d.batch)
+        table.add_row(stream.name, stream.meaning, escape(_fields(stream.options_type)), *map(str, each))
     return table
 
 

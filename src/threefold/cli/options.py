@@ -26,6 +26,20 @@ TimeLimit = Annotated[
     float | None,
     typer.Option(callback=_until, help="Stop cleanly after so many SECONDS; the same command goes on."),
 ]
+Network = Annotated[
+    str | None, typer.Option(help="NAME or NAME:key=value,… (threefold list networks), or FILE.py:CLASS.")
+]
+Hidden = Annotated[int | None, typer.Option(help="Units in each hidden layer, short for mlp:width=.")]
+Optimizer = Annotated[
+    str | None, typer.Option(help="NAME or NAME:key=value,…, adam if not given (threefold list optimizers).")
+]
+Schedule = Annotated[
+    str | None, typer.Option(help="Of the learning rate through a task: constant, cosine or step:at=…,factor=….")
+]
+Normalize = Annotated[
+    bool, typer.Option("--normalize", help="Normalise the data with the training data's mean and deviation.")
+]
+Augment = Annotated[bool, typer.Option("--augment", help="Shift and mirror images at random, at each step anew.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Train them all, even if these are more than 10,000 runs.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Precision = Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from threefold.cli.options import Device, Precision
+from threefold.cli import options
 from threefold.cli.stdout import say
 
 if TYPE_CHECKING:
@@ -15,29 +15,19 @@ if TYPE_CHECKING:
 def pretrain(
     data: Annotated[str, typer.Argument(help="Dataset NAME (mnist, cifar-10, …), or FILE.npz of your own.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="FILE.pt to write; an earlier one is replaced.")],
-    network: Annotated[
-        str | None, typer.Option(help="NAME or NAME:key=value,… (threefold list networks), or FILE.py:CLASS.")
-    ] = None,
+    network: options.Network = None,
     seeds: Annotated[str, typer.Option(help="A network for each: 10 (seeds 1 to 10), 3-7, or 1,5,9.")] = "1",
     iters: Annotated[int | None, typer.Option(help="Training iterations.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes through the data, instead of --iters.")] = None,
-    hidden: Annotated[int | None, typer.Option(help="Units in each hidden layer, short for mlp:width=.")] = None,
-    optimizer: Annotated[
-        str | None, typer.Option(help="NAME or NAME:key=value,…, adam if not given (threefold list optimizers).")
-    ] = None,
+    hidden: options.Hidden = None,
+    optimizer: options.Optimizer = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate, 0.001 if not given.")] = None,
-    schedule: Annotated[
-        str | None, typer.Option(help="Of the learning rate: constant, cosine or step:at=…,factor=….")
-    ] = None,
+    schedule: options.Schedule = None,
     batch: Annotated[int | None, typer.Option(help="Samples in a batch, 128 if not given.")] = None,
-    normalize: Annotated[
-        bool, typer.Option("--normalize", help="Normalise the data with the training data's mean and deviation.")
-    ] = False,
-    augment: Annotated[
-        bool, typer.Option("--augment", help="Shift and mirror images at random, at each step anew.")
-    ] = False,
-    device: Device = "auto",
-    precision: Precision = "auto",
+    normalize: options.Normalize = False,
+    augment: options.Augment = False,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
 ) -> None:
     """Train networks on all classes of a dataset at once, one for each seed, and write them to a file."""
     from threefold.cli.progress import Bars, fetching

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 from threefold.data import Report
-from threefold.engine import Progress as Stand
+from threefold.engine import Progress as CohortProgress
 from threefold.experiments import Cohort, Result, Watcher
 from threefold.experiments.cohort import and_others
 from threefold.report.formatting import plus_minus
@@ -58,7 +58,7 @@ class Bars(Watcher):
         self.unseen[cohort] = None
         self._show()
 
-    def progress(self, progress: Stand, cohort: Cohort) -> None:
+    def progress(self, progress: CohortProgress, cohort: Cohort) -> None:
         if cohort not in self.lines:
             return
         line = self.lines[cohort]
@@ -89,8 +89,8 @@ class Bars(Watcher):
     def done(self, result: Result) -> None:
         self.bars.advance(self.whole)
         if not self.bars.disable:
-            told = printable(f"{result.cell.name}: {plus_minus(result.accuracy)}")
-            self.bars.console.print(told, highlight=False, markup=False)
+            line = printable(f"{result.cell.name}: {plus_minus(result.accuracy)}")
+            self.bars.console.print(line, highlight=False, markup=False)
 
     def warn(self, text: str) -> None:
         self.bars.console.print(printable(f"threefold: {text}"), highlight=False, markup=False, soft_wrap=True)

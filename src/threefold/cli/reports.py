@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from threefold.cli.options import StoreFile
+from threefold.cli import options
 from threefold.cli.stdout import say, write, write_foreign
 from threefold.text import printable
 
 
 def report(
-    store: StoreFile = Path("threefold.db"),
+    store: options.StoreFile = Path("threefold.db"),
     format: Annotated[str, typer.Option(help="terminal, markdown, latex, csv or html.")] = "terminal",
     output: Annotated[
         Path | None,
@@ -49,7 +49,7 @@ def report(
         write_output(output, whole.encode(errors="replace"), is_ours, store)
 
 
-def status(store: StoreFile = Path("threefold.db")) -> None:
+def status(store: options.StoreFile = Path("threefold.db")) -> None:
     """Tell what is done, running and left, and how long the rest will take."""
     from threefold.experiments.status import status_of
     from threefold.results import Store

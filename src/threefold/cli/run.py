@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from threefold.cli.options import Device, Precision, StoreFile, TimeLimit, Yes
+from threefold.cli import options
 from threefold.cli.stdout import console, write
 from threefold.errors import ThreefoldError
 from threefold.text import printable
@@ -23,7 +23,7 @@ PAPER_SEEDS = 20
 def run(
     stream: Annotated[
         str,
-        typer.Argument(help="split-mnist, permuted-fashion-mnist, …; or split or permuted with --data."),
+        typer.Argument(help="split-mnist, split-mnist:classes=5-3-2, … (threefold list streams), or FILE.py:NAME."),
     ],
     scenario: Annotated[
         list[str] | None, typer.Option(help="task, domain, class, or all if not given; may be repeated.")
@@ -33,40 +33,45 @@ def run(
         typer.Option(help="NAME or NAME:key=value,…, none if not given; may be repeated; all for every method."),
     ] = None,
     seeds: Annotated[str, typer.Option(help="20 (seeds 1 to 20), 3-7, or 1,5,9.")] = "20",
+    orders: Annotated[
+        str | None, typer.Option(help="Seeds of the tasks alone, written like --seeds: each seed in every order.")
+    ] = None,
     tasks: Annotated[int | None, typer.Option(help="Number of tasks; the paper's if not given.")] = None,
+    boundaries: Annotated[
+        str | None, typer.Option(help="Between the tasks: sharp, blurred:width=500, … (threefold list boundaries).")
+    ] = None,
     iters: Annotated[int | None, typer.Option(help="Training iterations per task; the paper's if not given.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes through each task's data, instead of --iters.")] = None,
     online: Annotated[bool, typer.Option("--online", help="One pass, no sample seen twice: --epochs 1.")] = False,
-    network: Annotated[
-        str | None, typer.Option(help="NAME or NAME:key=value,… (threefold list networks), or FILE.py:CLASS.")
-    ] = None,
-    hidden: Annotated[int | None, typer.Option(help="Units in each hidden layer, short for mlp:width=.")] = None,
-    optimizer: Annotated[
-        str | None, typer.Option(help="NAME or NAME:key=value,…, adam if not given (threefold list optimizers).")
-    ] = None,
+    network: options.Network = None,
+    hidden: options.Hidden = None,
+    optimizer: options.Optimizer = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate; the paper's if not given.")] = None,
-    schedule: Annotated[
-        str | None, typer.Option(help="Of the learning rate through a task: constant, cosine or step:at=…,factor=….")
-    ] = None,
+    schedule: options.Schedule = None,
     batch: Annotated[int | None, typer.Option(help="Samples in a batch; the paper's if not given.")] = None,
     data: Annotated[str | None, typer.Option(help="Dataset NAME, or FILE.npz of your own.")] = None,
-    normalize: Annotated[
-        bool, typer.Option("--normalize", help="Normalise the data with the training data's mean and deviation.")
-    ] = False,
+    normalize: options.Normalize = False,
     features: Annotated[
         str | None, typer.Option(help="Learn from frozen features: FILE.py:FUNCTION, FILE.pt or FILE.pt:SEED.")
     ] = None,
-    augment: Annotated[
-        bool, typer.Option("--augment", help="Shift and mirror images at random, at each step anew.")
+    augment: options.Augment = False,
+    evaluate_every: Annotated[
+        int | None,
+        typer.Option(help="Test all tasks after every N steps as well, not only at the end of each."),
+    ] = None,
+    evaluate_first: Annotated[int, typer.Option(help="And after each of the first N steps of every task.")] = 0,
+    evaluate_samples: Annotated[str, typer.Option(help="On so many test samples of each task, or all.")] = "500",
+    training_curves: Annotated[
+        bool, typer.Option("--training-curves", help="And keep the loss and the accuracy on training data.")
     ] = False,
     task_id_in: Annotated[
         str | None, typer.Option(help="Task-IL: use the task in the output layer, the hidden layers, or both.")
     ] = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
-    time_limit: TimeLimit = None,
-    yes: Yes = False,
-    store: StoreFile = Path("threefold.db"),
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    time_limit: options.TimeLimit = None,
+    yes: options.Yes = False,
+    store: options.StoreFile = Path("threefold.db"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Train methods in scenarios, one network for each seed, and compare them with the published numbers."""
@@ -83,20 +88,19 @@ def run(
             scenario or ["all"],
             [name for given in method or ["none"] for name in (METHODS if given == "all" else [given])],
             seeds,
+            orders=orders,
             data=data,
             normalize=normalize,
             features=features,
             tasks=tasks,
+            boundaries=boundaries,
             task_id_in=task_id_in,
             settings={
-                **{
-                    "iters": iters,
-                    "epochs": _epochs(epochs, iters, online),
-                    "lr": lr,
-                    "batch": batch,
-                    "hidden": hidden,
-                },
-                **{"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment},
+                **{"iters": iters, "epochs": _epochs(epochs, iters, online), "lr": lr},
+                **{"batch": batch, "hidden": hidden, "augment": augment},
+                **{"network": network, "optimizer": optimizer, "schedule": schedule},
+                **{"evaluate_every": evaluate_every, "evaluate_first": evaluate_first},
+                **{"evaluate_samples": evaluate_samples, "training_curves": training_curves},
                 **{"device": device, "precision": precision},
             },
             command=typed(sys.argv),
@@ -155,12 +159,12 @@ def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", st
     with console(120) as screen:
         screen.print(fitting(screen, table))
         for dash in table.refused:
-            told = f"– {dash.row} in {dash.column}: {dash.reason}"
-            screen.print(printable(told), style="dim", markup=False, highlight=False)
+            line = f"– {dash.row} in {dash.column}: {dash.reason}"
+            screen.print(printable(line), style="dim", markup=False, highlight=False)
         for found in table.cells:
             if found.diverged:
-                told = f"{found.row} in {found.column}: {found.diverged}."
-                screen.print(printable(told), markup=False, highlight=False)
+                line = f"{found.row} in {found.column}: {found.diverged}."
+                screen.print(printable(line), markup=False, highlight=False)
         note = shortened(results, store)
         if note:
             screen.print(printable(note), markup=False, highlight=False, soft_wrap=True)

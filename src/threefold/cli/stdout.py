@@ -6,27 +6,16 @@ from contextlib import contextmanager
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from threefold.errors import ThreefoldError
 from threefold.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def write(content: str | bytes) -> None:
-    """Write text, or bytes, as they are: now, so that a full disk is told in a sentence, not when Python ends."""
-    try:
-        if isinstance(content, bytes):
-            sys.stdout.buffer.write(content)
-        else:
-            sys.stdout.write(content)
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has enough
-        raise
-    except OSError as error:
-        raise ThreefoldError(
-            f"standard output cannot be written ({error.strerror or error}); redirect it to a place with space."
-        ) from error
+def write(content: str) -> None:
+    """Write text as it is, now: a full disk is told in a sentence (`standard_streams`), and not when Python ends."""
+    sys.stdout.write(content)
+    sys.stdout.flush()
 
 
 def write_foreign(content: str) -> None:

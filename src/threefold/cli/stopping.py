@@ -23,7 +23,7 @@ from types import FrameType
 from typing import NoReturn
 
 MORE_TO_DO = 3  # exit status: stopped as asked, the same command goes on
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TRAINING_COMMANDS = ("run", "reproduce", "experiment")
 
 

@@ -35,8 +35,8 @@ def _print(screen: Console, sections: Sequence[Section], store: Path) -> None:
             if text:
                 screen.print(printable(text), markup=False, highlight=False, soft_wrap=True)
     more = shlex.join(["threefold", "report", "--store", str(store), "--format", "html", "-o", "report.html"])
-    told = printable(f"All the evidence, the figures and why a cell shows a dash: {more}")
-    screen.print(told, markup=False, highlight=False, soft_wrap=True)
+    line = printable(f"All the evidence, the figures and why a cell shows a dash: {more}")
+    screen.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def shortened(section: Section, store: Path) -> str:

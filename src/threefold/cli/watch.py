@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from threefold.cli.options import StoreFile
+from threefold.cli import options
 
 
 def watch(
-    store: StoreFile = Path("threefold.db"),
+    store: options.StoreFile = Path("threefold.db"),
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")] = 8303,
     host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own asks for a token.")] = (
         "127.0.0.1"
@@ -18,7 +18,7 @@ def watch(
     """Show in a browser what runs now and what is done, while it happens. Reads the store, changes nothing."""
     from threefold.extras import need
 
-    need("watch", "watch", "starlette", "uvicorn", "jinja2")
+    need("watch", "watch", "starlette", "uvicorn")
     from threefold.watch import serve
 
     serve(store, host, port, typer.echo)

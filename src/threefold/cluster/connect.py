@@ -19,7 +19,7 @@ def connection(address: str) -> Iterator[None]:
         yield
         return
     try:
-        _knock(address)
+        _check_port(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:  # ValueError, ConnectionError, AuthenticationError, RuntimeError: Ray is free in this
         raise ThreefoldError(
@@ -32,7 +32,7 @@ def connection(address: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def _knock(address: str) -> None:
+def _check_port(address: str) -> None:
     """Ray would wait for minutes where nobody answers."""
     host, _, port = address.rpartition(":")
     if host and port.isdigit():

@@ -1,4 +1,4 @@
-"""The driver's side: cohorts become Ray tasks, and what they remote back is passed on to the scheduler."""
+"""The driver's side: cohorts become Ray tasks, and what they send back is passed on to the scheduler."""
 
 import time
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from ray.exceptions import OutOfMemoryError, RayError
 
 from threefold.cluster import worker
 from threefold.cluster.connect import first_sentence
-from threefold.cluster.serialization import Warehouse
+from threefold.cluster.serialization import ObjectStore
 from threefold.engine import Progress
 from threefold.errors import ThreefoldError
 from threefold.experiments import Job
@@ -36,7 +36,7 @@ class Cluster:
 
     largest_first = True  # so that no large one is begun when all others are done
 
-    def __init__(self, device: str, share: float, trains: str = "threefold.cluster.worker:train") -> None:
+    def __init__(self, device: str, share: float) -> None:
         if not (0 < share < 1 or (share >= 1 and share == int(share))):
             raise ThreefoldError(
                 f"per-cohort must be a whole number of CPUs or GPUs, or a fraction below 1, got {share:g}."
@@ -50,7 +50,7 @@ class Cluster:
         self.need = self._need(share)
         if not self._slots():
             raise ThreefoldError(f"per-cohort is {share:g}, but no node of the cluster has {self._needed()}.")
-        self.task, self.trains, self.warehouse = worker.remote(), trains, Warehouse()
+        self.task, self.object_store = worker.remote(), ObjectStore()
         self.remotes: dict[Any, Remote] = {}
 
     def _need(self, share: float) -> dict[str, float]:
@@ -95,13 +95,13 @@ class Cluster:
         self._send(Remote(job))
 
     def _send(self, remote: Remote) -> None:
-        packed, refs = self.warehouse.pack(remote.job.cohort)
+        packed, refs = self.object_store.pack(remote.job.cohort)
         options: dict[str, Any] = {"num_cpus": self.need["CPU"], "num_gpus": self.need.get("GPU", 0)}
         if self.refused:
             options["label_selector"] = {"ray.io/node-id": f"!in({','.join(self.refused)})"}
         threads, checkpoint = max(1, int(self.need["CPU"])), remote.job.checkpoint
         begun = self.task.options(scheduling_strategy="SPREAD", **options).remote(
-            worker.versions(), self.trains, packed, refs, checkpoint.content() if checkpoint else None, threads
+            worker.versions(), packed, refs, checkpoint.content() if checkpoint else None, threads
         )
         self.remotes[begun] = remote
 
@@ -113,15 +113,15 @@ class Cluster:
             try:
                 event = ray.get(next(each))
             except StopIteration:
-                self._ended(each, worker.Troubled("it ended without a word"))
+                self._ended(each, worker.WorkerError("it ended without a word"))
             except OutOfMemoryError:  # the machine's memory ran out, and Ray ended the worker
                 self._ended(each, worker.TooLarge())
             except RayError as error:
-                self._ended(each, worker.Troubled(f"{type(error).__name__}: {first_sentence(error)}"))
+                self._ended(each, worker.WorkerError(f"{type(error).__name__}: {first_sentence(error)}"))
             else:
-                self._hear(each, event)
+                self._handle(each, event)
 
-    def _hear(self, each: Any, event: Any) -> None:
+    def _handle(self, each: Any, event: Any) -> None:
         remote = self.remotes[each]
         match event:
             case Progress():
@@ -146,7 +146,7 @@ class Cluster:
                 job.too_large()
             case worker.TooLarge():
                 job.failed(too_large(job.cohort))
-            case worker.Troubled():
+            case worker.WorkerError():
                 remote.failed += 1
                 if remote.failed < ATTEMPTS:
                     job.warn(f"{described(job.cohort)} is begun again from its last finished task: {event.reason}.")

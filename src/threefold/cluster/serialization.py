@@ -51,7 +51,7 @@ def _pack(thing: object, apart: type, name: Callable[[Any], Any]) -> tuple[bytes
     return buffer.getvalue(), packer.listed
 
 
-class Warehouse:
+class ObjectStore:
     """The driver's side: streams and datasets that were put into the object store."""
 
     def __init__(self) -> None:

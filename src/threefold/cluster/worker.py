@@ -36,7 +36,7 @@ class TooLarge:
 
 
 @dataclass(frozen=True)
-class Troubled:
+class WorkerError:
     reason: str
 
 
@@ -47,7 +47,7 @@ class Kept:
     content: bytes
 
 
-Event = Progress | Kept | Finished | TooLarge | Troubled
+Event = Progress | Kept | Finished | TooLarge | WorkerError
 Send = Callable[[Event], None]
 
 
@@ -86,14 +86,14 @@ def train(packed: bytes, refs: dict[str, Ref], checkpoint: bytes | None, threads
     try:
         cohort = unpack(packed, refs)
     except Exception as error:
-        yield Troubled(_told(error))
+        yield WorkerError(_in_words(error))
         return
     events: Queue[Event] = Queue(AHEAD)
     Thread(target=_train, args=(cohort, checkpoint, threads, events), daemon=True).start()
     while True:
         event = events.get()
         yield event
-        if isinstance(event, Finished | TooLarge | Troubled):
+        if isinstance(event, Finished | TooLarge | WorkerError):
             return
 
 
@@ -118,20 +118,20 @@ def _train(cohort: Cohort, checkpoint: bytes | None, threads: int, events: "Queu
         if out_of_memory(error):
             events.put(TooLarge())
         else:
-            events.put(Troubled(_told(error)))
+            events.put(WorkerError(_in_words(error)))
     else:
         events.put(Finished(records))
 
 
-def _told(error: Exception) -> str:
+def _in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def remote() -> Any:
     """`train` as a Ray task. It is pickled whole, so that a worker with another threefold, or none, can say so."""
 
-    def cohort(wanted: dict[str, str], name: str, *rest: Any) -> Iterator[Any]:
-        from importlib import import_module, metadata
+    def cohort(wanted: dict[str, str], *given: Any) -> Iterator[Any]:
+        from importlib import metadata
 
         import ray
 
@@ -144,6 +144,8 @@ def remote() -> Any:
         if found != wanted:
             yield {"node": ray.get_runtime_context().get_node_id(), "versions": found}
             return
-        yield from import_module(name.partition(":")[0]).__dict__[name.partition(":")[2]](*rest)
+        from threefold.cluster.worker import train
+
+        yield from train(*given)
 
     return ray.remote(max_retries=0, num_returns="streaming")(cohort)

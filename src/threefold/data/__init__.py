@@ -8,12 +8,13 @@ from threefold.data.cache import Cache, home
 from threefold.data.catalog import CATALOG, KnownDataset
 from threefold.data.dataset import Dataset
 from threefold.data.encoding import Encoder
+from threefold.data.joined import joined
 from threefold.data.npz import load_npz
 from threefold.data.progress import Report
 from threefold.data.sources import obtain
 from threefold.errors import ThreefoldError, unknown
 
-__all__ = ["Dataset", "Encoder", "FileState", "Report", "check", "fetch", "load", "names"]
+__all__ = ["Dataset", "Encoder", "FileState", "Report", "check", "fetch", "joined", "load", "names"]
 
 
 class FileState(NamedTuple):
@@ -29,11 +30,15 @@ def names() -> tuple[str, ...]:
 
 
 def load(name_or_path: str | Path, *, report: Report | None = None) -> Dataset:
-    """A known dataset by name, fetched if need be, or the user's own from a path that ends in .npz.
+    """A known dataset by name, fetched if need be, or the user's own from a path that ends in .npz; or several joined,
+    `mnist+fashion-mnist`.
 
     The sums of a known dataset's files are checked at every load: that takes a twentieth of a second for MNIST, and a
     disk can go bad at any time.
     """
+    pieces = str(name_or_path).split("+")
+    if len(pieces) > 1 and all(pieces) and not Path(name_or_path).exists():
+        return joined([load(piece, report=report) for piece in pieces])
     if Path(name_or_path).suffix.lower() == ".npz":
         return load_npz(_expanded(Path(name_or_path)))
     entry = _entry(str(name_or_path))

@@ -1,5 +1,6 @@
 """The folder datasets are kept in: found, verified, set aside when damaged, stored in one step."""
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,11 +13,6 @@ from threefold.data.catalog import CATALOG, File, KnownDataset, NotTheFile
 from threefold.data.progress import Report
 from threefold.errors import ThreefoldError
 from threefold.reading import open_file
-
-try:
-    import fcntl
-except ImportError:  # Windows: no lock, so two processes may download the same file twice, and the last one stays
-    fcntl = None  # type: ignore[assignment]
 
 VARIABLE = "THREEFOLD_DATA"
 
@@ -143,7 +139,7 @@ class Cache:
 
     def _locked(self, lock: int | None, report: Report, patience: float) -> bool:
         begun = monotonic()
-        while fcntl is not None and lock is not None and monotonic() - begun < patience:
+        while lock is not None and monotonic() - begun < patience:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True

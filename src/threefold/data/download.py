@@ -4,7 +4,6 @@ import http.client
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
@@ -20,8 +19,7 @@ class Patience:
     """How long a server may keep us waiting, in seconds.
 
     `silence` bounds connecting and each single wait for bytes. A server that trickles never runs into that, so in every
-    `window` at least `least` bytes must also arrive; this covers name look-up, several dead addresses and slow headers,
-    which no socket timeout sees as a whole.
+    `window` at least `least` bytes must also arrive.
     """
 
     silence: float = 10.0
@@ -31,32 +29,6 @@ class Patience:
 
 
 PATIENCE = Patience()
-
-
-def download(url: str, limit: int, report: Report, patience: Patience) -> bytes:
-    """The body at `url`, at most `limit` bytes; `SourceFailed` for anything less than a whole answer in time.
-
-    The transfer has its own thread, so that no blocking call (name look-up least of all) can outlast our patience.
-    """
-    transfer = _Transfer(url, limit, patience.silence)
-    Thread(target=transfer.run, name="threefold-download", daemon=True).start()
-    begun = since = monotonic()
-    before = 0
-    try:
-        while not transfer.ended.wait(0.1):
-            report(url, transfer.done, transfer.total)
-            now, done = monotonic(), transfer.done
-            if now - begun > patience.total:
-                raise SourceFailed(f"was not done after {patience.total:g} s")
-            if now - since > patience.window:
-                if done - before < patience.least:
-                    raise SourceFailed(f"sent only {done - before} bytes in {patience.window:g} s")
-                since, before = now, done
-    finally:
-        transfer.abandoned = True
-    body = transfer.result()
-    report(url, len(body), len(body))
-    return body
 
 
 class StayEncrypted(urllib.request.HTTPRedirectHandler):
@@ -69,58 +41,45 @@ class StayEncrypted(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, *rest)
 
 
-class _Transfer:
-    """The thread's side of a download. Once abandoned it ends by itself at its next piece or timeout."""
+def download(url: str, limit: int, report: Report, patience: Patience) -> bytes:
+    """The body at `url`, at most `limit` bytes; `SourceFailed` for anything less than a whole answer in time."""
+    body = bytearray()
+    try:
+        _receive(url, limit, report, patience, body)
+    except urllib.error.HTTPError as error:
+        raise SourceFailed(f"answered {error.code} {error.reason}") from error
+    except http.client.IncompleteRead as error:
+        raise SourceFailed(f"broke off after {len(body)} bytes") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(reason, TimeoutError):
+            raise SourceFailed(f"said nothing for {patience.silence:g} s") from error
+        raise SourceFailed(_plain(reason)) from error
+    return bytes(body)
 
-    def __init__(self, url: str, limit: int, silence: float) -> None:
-        self.url, self.limit, self.silence = url, limit, silence
-        self.done = 0
-        self.total: int | None = None
-        self.abandoned = False
-        self.ended = Event()
-        self._pieces: list[bytes] = []
-        self._error: Exception | None = None
 
-    def run(self) -> None:
-        try:
-            self._receive()
-        except Exception as error:
-            self._error = error
-        finally:
-            self.ended.set()
-
-    def _receive(self) -> None:
-        request = urllib.request.Request(self.url, headers={"User-Agent": "threefold"})
-        opener = urllib.request.build_opener(StayEncrypted)
-        with opener.open(request, timeout=self.silence) as response:
-            length = response.headers.get("Content-Length", "")
-            self.total = int(length) if length.isdecimal() else None
-            while not self.abandoned and (piece := response.read1(1 << 16)):
-                self._pieces.append(piece)
-                self.done += len(piece)
-                if self.done > self.limit:
-                    raise SourceFailed(f"sent more than {self.limit} bytes, too many for this file")
-
-    def result(self) -> bytes:
-        match self._error:
-            case None:
-                if self.total is not None and self.done != self.total:
-                    raise SourceFailed(f"broke off after {self.done} of {self.total} bytes")
-                return b"".join(self._pieces)
-            case SourceFailed() as error:
-                raise error
-            case urllib.error.HTTPError(code=code, reason=reason):
-                raise SourceFailed(f"answered {code} {reason}")
-            case TimeoutError() | urllib.error.URLError(reason=TimeoutError()):
-                raise SourceFailed(f"said nothing for {self.silence:g} s")
-            case http.client.IncompleteRead():
-                raise SourceFailed(f"broke off after {self.done} bytes")
-            case urllib.error.URLError(reason=reason):
-                raise SourceFailed(_plain(reason))
-            case OSError() | http.client.HTTPException() | ValueError() as error:
-                raise SourceFailed(_plain(error)) from error
-            case error:
-                raise error
+def _receive(url: str, limit: int, report: Report, patience: Patience, body: bytearray) -> None:
+    request = urllib.request.Request(url, headers={"User-Agent": "threefold"})
+    begun = since = monotonic()
+    before = 0
+    with urllib.request.build_opener(StayEncrypted).open(request, timeout=patience.silence) as response:
+        length = response.headers.get("Content-Length", "")
+        total = int(length) if length.isdecimal() else None
+        while piece := response.read1(1 << 16):
+            body += piece
+            report(url, len(body), total)
+            if len(body) > limit:
+                raise SourceFailed(f"sent more than {limit} bytes, too many for this file")
+            now = monotonic()
+            if now - begun > patience.total:
+                raise SourceFailed(f"was not done after {patience.total:g} s")
+            if now - since > patience.window:
+                if len(body) - before < patience.least:
+                    raise SourceFailed(f"sent only {len(body) - before} bytes in {patience.window:g} s")
+                since, before = now, len(body)
+    if total is not None and len(body) != total:
+        raise SourceFailed(f"broke off after {len(body)} of {total} bytes")
+    report(url, len(body), len(body))
 
 
 def _plain(reason: object) -> str:

@@ -24,6 +24,7 @@ class Encoder:
     sum: str
     name: str  # for sentences, and for the command line where it can find it
     normalized: bool | None = None  # must the data be normalised, or must they not? None: it does not matter
+    what: str = "features"  # it gives, as a sentence about them begins
 
     @classmethod
     def of(cls, function: Any, name: str | None = None) -> Self:
@@ -90,4 +91,4 @@ class Encoder:
         return found
 
     def _refused(self, why: str) -> ThreefoldError:
-        return ThreefoldError(f"features {self.name} {why}.")
+        return ThreefoldError(f"{self.what} {self.name} {why}.")

@@ -2,6 +2,7 @@
 
 import zipfile
 import zlib
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,12 +40,26 @@ def load_npz(path: Path) -> Dataset:
         raise ThreefoldError(f"data file '{path}' cannot be read ({error.strerror or error}).") from error
     try:
         name = path.name if path.stem in CATALOG else path.stem  # what is called mnist.npz need not be MNIST
-        return Dataset.from_arrays(*arrays, name=printable(name.encode("utf-8", "replace").decode()))
+        named = printable(name.encode("utf-8", "replace").decode())
+        four = [arrays.pop(field) for field in FIELDS]
+        return Dataset.from_arrays(*four, name=named, columns=_pairs(arrays))
     except ThreefoldError as error:
         raise ThreefoldError(f"data file '{path}': {error}") from error
 
 
-def _read(file: BinaryIO, path: Path) -> list[NDArray[Any]]:
+def _pairs(arrays: dict[str, NDArray[Any]]) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+    """What the file says of each sample besides: `train_year` and `test_year`."""
+    names = [name.removeprefix("train_") for name in arrays if name.startswith("train_")]
+    return {name: (arrays[f"train_{name}"], arrays[f"test_{name}"]) for name in names}
+
+
+def _columns(files: Sequence[str]) -> list[str]:
+    """The arrays of a file that come in pairs, one for each sample."""
+    names = [name.removeprefix("train_") for name in files if name.startswith("train_") and name not in FIELDS]
+    return [f"{part}_{name}" for name in names if f"test_{name}" in files for part in ("train", "test")]
+
+
+def _read(file: BinaryIO, path: Path) -> dict[str, NDArray[Any]]:
     field = ""
     try:
         with np.load(file, allow_pickle=False) as archive:
@@ -54,17 +69,17 @@ def _read(file: BinaryIO, path: Path) -> list[NDArray[Any]]:
                     f"data file '{path}' lacks {', '.join(missing)}; it has {', '.join(archive.files) or 'no arrays'}, "
                     f"and must have {', '.join(FIELDS)}."
                 )
-            need = 0
-            for field in FIELDS:
+            fields, need = [*FIELDS, *_columns(archive.files)], 0
+            for field in fields:
                 need += _memory(archive.zip, f"{field}.npy")
             if need > (free := memory_limit()):
                 raise ThreefoldError(
                     f"data file '{path}' needs {in_bytes(need)} of memory, and {in_bytes(free)} are free; give a"
                     " smaller file, or use a machine with more."
                 )
-            arrays = []
-            for field in FIELDS:
-                arrays.append(archive[field])
+            arrays = {}
+            for field in fields:
+                arrays[field] = archive[field]
             return arrays
     except _DAMAGE as error:
         if "allow_pickle" in str(error):

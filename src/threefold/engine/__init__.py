@@ -5,7 +5,7 @@ from threefold.engine.optimizer import OPTIMIZERS, SGD, Adam, AdamW, Optimizer, 
 from threefold.engine.schedule import SCHEDULES, Schedule, find_schedule
 from threefold.engine.sharing import Replicas
 from threefold.engine.train import Measured, Progress, train
-from threefold.engine.training import Training
+from threefold.engine.training import Evaluation, Training
 
 __all__ = [
     "OPTIMIZERS",
@@ -14,6 +14,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "Checkpoint",
+    "Evaluation",
     "Measured",
     "Optimizer",
     "Progress",

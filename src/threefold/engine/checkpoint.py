@@ -1,9 +1,7 @@
 """A finished task is kept the moment it is finished."""
 
-import errno
 import os
 import re
-import stat
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,26 +16,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from threefold.errors import ThreefoldError
+from threefold.reading import NotAFile, open_file
 
 FORMAT = 5
 CHUNK = 1 << 24
-_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-class NotAFile(OSError):
-    """A link, a pipe or a folder is where a file of ours should be."""
-
-
-def open_own(path: Path) -> IO[bytes]:
-    """A file that we wrote, for reading. What is in its place is neither followed nor waited for."""
-    try:
-        number = os.open(path, _READING)
-    except OSError as error:
-        raise NotAFile(str(error)) if error.errno in (errno.ELOOP, errno.ENXIO) else error from error
-    if stat.S_ISREG(os.fstat(number).st_mode):
-        return os.fdopen(number, "rb")
-    os.close(number)
-    raise NotAFile(f"'{path}' is not a file")
 
 
 class Checkpoint:
@@ -140,7 +122,7 @@ class Checkpoint:
     def _is_whole(self) -> bool:
         """Is it a file, not a link or a pipe, with the right seal?"""
         try:
-            with open_own(self.path) as file:
+            with open_file(self.path, follow=False) as file:
                 size = os.fstat(file.fileno()).st_size - len(self._seal(0))
                 seal = self._seal(_sum(file, max(0, size)))
                 return file.read(len(seal) + 1) == seal

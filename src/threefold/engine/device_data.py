@@ -5,8 +5,10 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from threefold.engine.augmentation import moved
+from threefold.engine.transformed import transformed
 from threefold.errors import ThreefoldError
 from threefold.methods.learner import Batch
 from threefold.scenarios import Outputs
@@ -38,23 +40,36 @@ class DeviceData:
     """Turns (indices, tasks) into batches for every replica. A batch is a gather."""
 
     def __init__(
-        self, stream: Stream, outputs: Outputs, seeds: Sequence[int], batch: int, device: torch.device
+        self, stream: Stream, outputs: Outputs, orders: Sequence[int], batch: int, device: torch.device
     ) -> None:
-        self.device = device
-        self.sequences = [stream.sequence(seed) for seed in seeds]
+        """`orders`: the seeds of the replicas' tasks."""
+        self.device, self.orders = device, orders
+        self.sequences = [stream.learned(order) for order in orders]
         smallest = min(len(task.train) for tasks in self.sequences for task in tasks)
         if batch > smallest:
             raise ThreefoldError(f"batch must be at most {smallest}, the size of the smallest task, got {batch}.")
         train_x, self.train_y, test_x, self.test_y = _on_device(stream, device)
         self.shape = tuple(train_x.shape[1:])
+        if any(task.transform for tasks in self.sequences for task in tasks):
+            self.sequences, train_x, self.train_y = transformed(self.sequences, "train", train_x, self.train_y)
+            self.sequences, test_x, self.test_y = transformed(self.sequences, "test", test_x, self.test_y)
         self.train_x, self.test_x = train_x.flatten(1), test_x.flatten(1)
         classes = stream.data.classes
         units = torch.stack([_targets(tasks, outputs, classes) for tasks in self.sequences]).to(device)
-        maps = [[task.pixels for task in tasks] for tasks in self.sequences]
         self.tables: Tables = {"units": units}
-        if maps[0][0] is not None:
-            self.tables["pixels"] = torch.stack([torch.stack(row) for row in maps]).to(device)  # type: ignore[arg-type]
-        self._replica = torch.arange(len(seeds), device=device).unsqueeze(1)
+        if any(task.pixels is not None for tasks in self.sequences for task in tasks):
+            maps = [torch.stack([self._map(task.pixels) for task in tasks]) for tasks in self.sequences]
+            self.tables["pixels"] = torch.stack(maps).to(device)
+            self._zero = bool((self.tables["pixels"] == self.train_x.shape[1]).any())  # is any pixel 0?
+        self._replica = torch.arange(len(orders), device=device).unsqueeze(1)
+
+    def _map(self, pixels: Tensor | None) -> Tensor:
+        """A task's pixels; what is 0 is looked up behind the last."""
+        size = self.train_x.shape[1]
+        return torch.arange(size) if pixels is None else torch.where(pixels < 0, size, pixels)
+
+    def _look_up(self, x: Tensor, pixels: Tensor) -> Tensor:
+        return (pad(x, (0, 1)) if self._zero else x).gather(-1, pixels)
 
     def train(self, indices: Tensor, task: Tensor, moves: Tensor | None = None) -> Batch:
         """Training samples (replicas × samples) as samples of `task`: one for all, or one each.
@@ -75,7 +90,7 @@ class DeviceData:
         if maps is not None:
             one = task.dim() == 0
             pixels = maps.index_select(1, task.view(1)).expand_as(x) if one else maps[self._replica, task]
-            x = x.gather(2, pixels)
+            x = self._look_up(x, pixels)
         task = task.expand_as(indices)
         x = x.view(*indices.shape, *self.shape)
         return Batch(x, units[self._replica, task, labels[indices]], task, indices)
@@ -86,7 +101,7 @@ class DeviceData:
         def samples(indices: Tensor, task: Tensor) -> Batch:
             x, task = self.train_x[indices], task.expand_as(indices)
             if "pixels" in tables:
-                x = x.gather(1, tables["pixels"][task])
+                x = self._look_up(x, tables["pixels"][task])
             x = x.view(*indices.shape, *self.shape)
             return Batch(x, tables["units"][task, self.train_y[indices]], task, indices)
 
@@ -96,5 +111,5 @@ class DeviceData:
 def _targets(tasks: Sequence[Task], outputs: Outputs, classes: int) -> Tensor:
     units = torch.full((len(tasks), classes), -1)
     for number, task in enumerate(tasks):
-        units[number, list(task.classes)] = outputs.unit(number, torch.arange(len(task.classes)))
+        units[number, list(task.classes)] = torch.tensor(outputs.units_of(number))
     return units

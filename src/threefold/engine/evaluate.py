@@ -11,10 +11,15 @@ PADDING = -1  # a target that no prediction equals
 def accuracies(stack: ReplicaStack, seen: int) -> Tensor:
     """Per cent correct on each task when `seen` tasks have been learned, replicas × tasks.
 
-    Whether the task is given, and which units compete, is the scenario's answer (`Outputs.at_test`).
+    Whether the task is given, and which units compete, is the scenario's answer (`Outputs.at_test`). Where tasks have
+    no ends, the units of all compete from the start.
     """
-    tasks = range(stack.setting.outputs.tasks)
-    return torch.stack([_accuracy(stack, task, seen) for task in tasks], dim=1).cpu()
+    seen = stack.setting.outputs.tasks if stack.flow else seen
+    tasks = stack.setting.outputs.tasks
+    found = torch.empty(len(stack.seeds), tasks, dtype=torch.float64, device=stack.device)
+    for task in range(tasks):  # nothing small may stay where freed memory is wanted again in one piece
+        found[:, task] = _accuracy(stack, task, seen)
+    return found.cpu()
 
 
 def _accuracy(stack: ReplicaStack, task: int, seen: int) -> Tensor:

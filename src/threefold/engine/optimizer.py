@@ -12,7 +12,7 @@ from torch.optim.adam import adam
 
 from threefold.engine.schedule import CONSTANT, Schedule
 from threefold.errors import ThreefoldError
-from threefold.values import Value, build, hyper, listed, pairs_of
+from threefold.values import Value, build, hyper, known, listed, pairs_of
 
 EPSILON = 1e-8
 
@@ -84,7 +84,7 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {kind.name: kind for kind in (Adam, Ada
 def find_optimizer(given: Optimizer | str) -> Optimizer:
     """The optimiser that `sgd:lr=0.1,momentum=0.9` stands for."""
     if isinstance(given, Optimizer):
-        return given
+        return known(OPTIMIZERS, "optimizer", given)
     if not isinstance(given, str):
         raise ThreefoldError(f"optimizer must be a name such as 'sgd:lr=0.1' or an Optimizer, got {given!r}.")
     return build(OPTIMIZERS, "optimizer", *pairs_of(given, "optimizer"))

@@ -3,7 +3,7 @@
 Drawn in chunks of steps, into the same tensors, so that memory does not grow with the length of a task.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Self
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from threefold.engine.augmentation import NUMBERS
+from threefold.engine.batches import Batches, FlowingBatches, Pool
 from threefold.engine.stack import ReplicaStack, in_place
 from threefold.engine.threads import in_threads
 from threefold.engine.training import Training
@@ -25,60 +26,6 @@ from threefold.randomness import generator
 STEPS_AT_ONCE = 5000  # whose samples are drawn at once
 NOISE_AT_ONCE = 50  # whose noise is drawn at once
 CURRENT = "current data"
-
-Pool = list[tuple[int, Tensor]]  # the data of a task, as tasks and the indices of their samples
-
-
-class Passes:
-    """Positions in a pool of samples: reshuffled passes, each without its incomplete last batch."""
-
-    def __init__(self, size: int, batch: int) -> None:
-        self.size, self.batch = size, batch
-        self._left = torch.empty(0, batch, dtype=torch.long)
-
-    def take(self, steps: int, source: torch.Generator) -> Tensor:
-        """Steps × batch, on from where the last ones ended."""
-        whole = self.size // self.batch
-        passes = -(-(steps - len(self._left)) // whole)
-        shuffled = [torch.randperm(self.size, generator=source)[: whole * self.batch] for _ in range(passes)]
-        rows = torch.cat([self._left, *(each.view(-1, self.batch) for each in shuffled)])
-        self._left = rows[steps:]
-        return rows[:steps]
-
-
-class Batches:
-    """The order in which one replica sees the data of one task.
-
-    `shared_equally`: each batch is divided equally between the pool's tasks (Task-IL, where each has its own head);
-    otherwise all data are drawn alike.
-    """
-
-    def __init__(self, pool: Pool, seed: int, task: int, batch: int, *, shared_equally: bool) -> None:
-        self.pool, self.batch = pool, batch
-        self.source = generator(seed, "batches", task)
-        self.shared = shared_equally and len(pool) > 1
-        self._taken = 0  # samples so far
-        if self.shared:
-            self._passes = [Passes(len(index), 1) for _, index in pool]
-            return
-        self._index = torch.cat([index for _, index in pool])
-        self._task = torch.tensor(pool[0][0])
-        if len(pool) > 1:
-            self._task = torch.cat([torch.full_like(index, number) for number, index in pool])
-        self._passes = [Passes(len(self._index), batch)]
-
-    def take(self, steps: int) -> Samples:
-        if not self.shared:
-            chosen = self._passes[0].take(steps, self.source)
-            return Samples(self._index[chosen], self._task if self._task.dim() == 0 else self._task[chosen])
-        turn = (torch.arange(steps * self.batch) + self._taken) % len(self.pool)  # on from one batch to the next
-        self._taken += steps * self.batch
-        chosen, tasks = torch.empty_like(turn), torch.empty_like(turn)
-        for place, ((number, index), passes) in enumerate(zip(self.pool, self._passes, strict=True)):
-            mine = turn == place
-            chosen[mine] = index[passes.take(int(mine.sum()), self.source).flatten()]
-            tasks[mine] = number
-        return Samples(chosen.view(steps, self.batch), tasks.view(steps, self.batch))
 
 
 class Sampler:
@@ -96,7 +43,7 @@ class Sampler:
         if any(pools) or ready is None:
             ready = _Order(stack, self.task, self.each_at_once, pools)
         self._order = ready
-        self._memories = [_memory(stack, replica) for replica in range(len(stack.seeds))]
+        self._memories = [{} if stack.flow else _memory(stack, replica) for replica in range(len(stack.seeds))]
         self.current, self.samples, self.noise = self._chunk(0)
         self._noise: dict[str, Tensor] = {}
         self._keys = {name: self._key(name) for name in (CURRENT, *self.samples)} if training.augment else {}
@@ -116,7 +63,8 @@ class Sampler:
         where = (self.task, chunk) if chunk else (self.task,)
         for part in stack.methods[replica].parts:
             source = generator(stack.seeds[replica], f"{part.name} replay", *where)
-            wishes = part.draws(stack.setting, self.task, self._memories[replica][part.name], own, source)
+            memory = self._memories[replica].get(part.name, {})
+            wishes = part.draws(stack.setting, self.task, memory, own, source)
             if twice := wishes.keys() & drawn.keys():
                 raise ThreefoldError(f"draws of {part.name} gives '{min(twice)}', a name that another part has taken.")
             drawn |= wishes
@@ -136,12 +84,24 @@ class Sampler:
     def prepare(self, step: int) -> None:
         """Draw what the chunks hold that this step (counted from 0) begins, if it begins any."""
         if step and step % self.at_once == 0:
-            current, samples, _ = self._chunk(step // self.at_once)
-            in_place((self.current, self.samples), (current, samples))
+            self._take_chunk(step // self.at_once)
         if self.noise and step % NOISE_AT_ONCE == 0:
-            chunk = step // NOISE_AT_ONCE
-            fresh = {name: self._draw(name, wish, chunk) for name, wish in self.noise.items()}
-            self._noise = in_place(self._noise, fresh)
+            self._take_noise(step // NOISE_AT_ONCE)
+
+    def go_on(self, step: int) -> None:
+        """Stand where the steps before this one have been taken. Batches follow from each other, so all are drawn."""
+        for chunk in range(1, (step - 1) // self.at_once + 1):
+            self._take_chunk(chunk)
+        if self.noise and step % NOISE_AT_ONCE:
+            self._take_noise(step // NOISE_AT_ONCE)
+
+    def _take_chunk(self, number: int) -> None:
+        current, samples, _ = self._chunk(number)
+        in_place((self.current, self.samples), (current, samples))
+
+    def _take_noise(self, chunk: int) -> None:
+        fresh = {name: self._draw(name, wish, chunk) for name, wish in self.noise.items()}
+        self._noise = in_place(self._noise, fresh)
 
     def at(self, step: int | Tensor) -> tuple[Batch, dict[str, Batch | Tensor]]:
         """What the step works on; a step that is a tensor on the device is looked up there."""
@@ -182,19 +142,11 @@ class _Order:
     def __init__(self, stack: ReplicaStack, task: int, steps: Sequence[int], pools: "Sequence[Pool | None]") -> None:
         """`steps`: that each replica has drawn at once."""
         self.steps = max(steps)
-        keys = list(range(len(stack.seeds))) if any(pools) else list(stack.seeds)
+        seeds = list(zip(stack.seeds, stack.data.orders, strict=True))
+        keys: list[Hashable] = list(range(len(seeds))) if any(pools) else list(seeds)
         first = {key: keys.index(key) for key in keys}
         self._own = [steps[replica] for replica in first.values()]
-        self._each = [
-            Batches(
-                pools[replica] or [(task, stack.data.sequences[replica][task].train)],
-                stack.seeds[replica],
-                task,
-                stack.setting.batch,
-                shared_equally=stack.setting.outputs.scenario.task_known,
-            )
-            for replica in first.values()
-        ]
+        self._each = [_batches(stack, task, replica, pools[replica]) for replica in first.values()]
         places = {key: place for place, key in enumerate(first)}
         self._rows = torch.tensor([places[key] for key in keys])
         self._next = self._draw()
@@ -210,7 +162,15 @@ class _Order:
         found = _stacked(in_threads(lambda one: _extended(one[0].take(one[1]), self.steps), each))
         if len(self._each) == len(self._rows):
             return found
-        return Samples(found.indices[self._rows], found.task)  # of the task's own data, so the task is one number
+        return Samples(found.indices[self._rows], found.task if found.task.dim() == 0 else found.task[self._rows])
+
+
+def _batches(stack: ReplicaStack, task: int, replica: int, pool: "Pool | None") -> Batches | FlowingBatches:
+    seed, batch, tasks = stack.seeds[replica], stack.setting.batch, stack.data.sequences[replica]
+    if stack.flow and not pool:
+        return FlowingBatches([(number, each.train) for number, each in enumerate(tasks)], seed, batch, stack.flow)
+    known = stack.setting.outputs.scenario.task_known
+    return Batches(pool or [(task, tasks[task].train)], seed, task, batch, shared_equally=known)
 
 
 class Prefetch:
@@ -223,7 +183,7 @@ class Prefetch:
     def begin(self, stacks: Sequence[ReplicaStack], task: int, training: Training) -> None:
         """Have the tasks' own data drawn; should a part add others when the time comes, it was for nothing."""
         for stack in stacks:
-            if _idle_cores(stack) and not _pool(stack, 0):
+            if _idle_cores(stack) and not stack.flow and not _pool(stack, 0):
                 nothing = [None] * len(stack.seeds)
                 steps = _at_once(_steps(stack, training, task, nothing))
                 self._ready[stack, task] = self._thread.submit(_Order, stack, task, steps, nothing)
@@ -245,6 +205,8 @@ def own_steps(stack: ReplicaStack, training: Training, task: int) -> int:
 
 
 def _steps(stack: ReplicaStack, training: Training, task: int, pools: "Sequence[Pool | None]") -> list[int]:
+    if stack.flow:
+        return [stack.flow.steps] * len(stack.seeds)
     if training.iters:
         return [training.iters] * len(stack.seeds)
     own = [tasks[task].train for tasks in stack.data.sequences]
@@ -273,7 +235,8 @@ def _idle_cores(stack: ReplicaStack) -> bool:
 def _pool(stack: ReplicaStack, replica: int) -> Pool | None:
     """The data of the current task that a part names; None: the task's own."""
     tasks, memory = stack.data.sequences[replica], _memory(stack, replica)
-    pools = (part.data(tasks, stack.task, memory[part.name]) for part in stack.methods[replica].parts)
+    task = len(tasks) - 1 if stack.flow else stack.task  # where tasks have no ends, all may come
+    pools = (part.data(tasks, task, memory[part.name]) for part in stack.methods[replica].parts)
     return next((pool for pool in pools if pool is not None), None)
 
 

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from threefold.errors import ThreefoldError
-from threefold.values import Value, build, hyper, listed, pairs_of
+from threefold.values import Value, build, hyper, known, listed, pairs_of
 
 
 class Schedule(Value):
@@ -44,8 +44,10 @@ class Steps(Schedule):
     factor: float = hyper("what the rate is multiplied with there", 0.1, gt=0, le=1)
 
     def multiplier(self, progress: Tensor) -> Tensor:
-        passed = progress.unsqueeze(-1) >= torch.tensor(self.at, device=progress.device)
-        return torch.as_tensor(self.factor, device=progress.device) ** passed.sum(-1)
+        passed = torch.zeros_like(progress)
+        for share in self.at:  # a tensor of them would be copied to the device, which a captured step cannot
+            passed += progress >= share
+        return self.factor**passed
 
 
 CONSTANT = Constant()
@@ -55,7 +57,7 @@ SCHEDULES: dict[str, type[Schedule]] = {kind.name: kind for kind in (Constant, C
 def find_schedule(given: Any) -> Schedule:
     """The schedule that `cosine` or `step:at=0.5-0.75,factor=0.1` stands for."""
     if isinstance(given, Schedule):
-        return given
+        return known(SCHEDULES, "schedule", given)
     if not isinstance(given, str):
         raise ThreefoldError(f"schedule must be a name such as 'cosine', got {given!r}.")
     return build(SCHEDULES, "schedule", *pairs_of(given, "schedule"))

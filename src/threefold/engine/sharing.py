@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from threefold.engine.device_data import DeviceData
+from threefold.engine.flow import Flow
 from threefold.engine.optimizer import Optimizer
 from threefold.engine.stack import ReplicaStack, code
 from threefold.engine.training import Training
@@ -35,7 +36,7 @@ def trained_as(method: Method) -> Method:
 
 
 def _part_trained_as(part: Part) -> Part | None:
-    if type(part) is not ER:
+    if type(part) is not ER or part.selection == "reservoir":  # which is filled in training
         return part
     return None if part.use == "execution" else part.model_copy(update={"use": "both"})
 
@@ -62,26 +63,27 @@ class Replicas:
     methods: Sequence[Method]
     seeds: Sequence[int]
     optimizers: Sequence[Optimizer]
+    orders: Sequence[int] = ()  # seeds of the tasks alone; empty: the seeds
 
-    def networks(self) -> "list[Network]":
+    def networks(self) -> "list[Replica]":
         return self._each(self.methods)
 
-    def trained(self) -> "list[Network]":
+    def trained(self) -> "list[Replica]":
         """The networks that stand for its own: some may be equal. Where they would not be of one code, its own."""
         methods = [trained_as(method) for method in self.methods]
         same = all(code(method) == code(methods[0]) for method in methods)
         return self._each(methods if same else self.methods)
 
-    def _each(self, methods: Sequence[Method]) -> "list[Network]":
-        each = zip(methods, self.seeds, self.optimizers, strict=True)
-        return [Network(method, self.scenario, seed, optimizer) for method, seed, optimizer in each]
+    def _each(self, methods: Sequence[Method]) -> "list[Replica]":
+        each = zip(methods, self.seeds, self.optimizers, self.orders or self.seeds, strict=True)
+        return [Replica(method, self.scenario, seed, optimizer, order) for method, seed, optimizer, order in each]
 
     def shares(self) -> Hashable:
         """Equal for stacks that have something to share, if they are trained in the same way on the same data."""
         networks = list(dict.fromkeys(self.trained()))
         if all(generator_of(network.method) for network in networks):
-            return GENERATIVE, tuple((network.seed, network.optimizer) for network in networks)
-        return self.trained_by(), frozenset((network.seed, network.optimizer) for network in networks)
+            return GENERATIVE, _draws(networks)
+        return self.trained_by(), frozenset(_draws(networks))
 
     def trained_by(self) -> Hashable:
         """Equal for those that one stack can train."""
@@ -90,18 +92,19 @@ class Replicas:
 
 
 @dataclass(frozen=True)
-class Network:
-    """What a network depends on."""
+class Replica:
+    """One run of a stack: all that its network depends on."""
 
     method: Method = field(compare=False)
     scenario: Scenario
     seed: int
     optimizer: Optimizer
+    order: int  # the seed of its tasks
     parts: tuple[Hashable, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        told = tuple((type(part), part.model_dump_json()) for part in self.method.parts)
-        object.__setattr__(self, "parts", told)
+        parts = tuple((type(part), part.model_dump_json()) for part in self.method.parts)
+        object.__setattr__(self, "parts", parts)
 
 
 @dataclass
@@ -128,13 +131,14 @@ class Stacks:
     """All stacks of a cohort: those that are trained, and for each of `asked` the networks to be evaluated."""
 
     def __init__(self, stream: Stream, asked: Sequence[Replicas], training: Training) -> None:
-        self.stream, self.training = stream, training
+        self.stream, self.training, self.flow = stream, training, Flow.of(stream, training)
         self.device = torch.device(training.device)
         self._generators: dict[Hashable, dict[str, Params]] = {}
         self.trained: list[ReplicaStack] = []
         groups: dict[Hashable, list[int]] = {}
         for number, each in enumerate(asked):
-            groups.setdefault(each.trained_by(), []).append(number)
+            alone = number if training.evaluation else None  # what is tested in training is trained for itself
+            groups.setdefault((each.trained_by(), alone), []).append(number)
         found: dict[int, Evaluated] = {}
         for group in groups.values():
             found |= self._trained_once({number: asked[number] for number in group})
@@ -145,7 +149,7 @@ class Stacks:
         own = {number: each.networks() for number, each in asked.items()}
         trained = {number: each.trained() for number, each in asked.items()}
         every = list(dict.fromkeys(network for each in trained.values() for network in each))
-        if len(asked) == 1 and sum(map(len, trained.values())) == len(every):
+        if len(asked) == 1 and (sum(map(len, trained.values())) == len(every) or self.training.evaluation):
             trained, (every,) = own, own.values()
         stack = self._stack(every, self._generators_for(every))
         self.trained.append(stack)
@@ -158,39 +162,49 @@ class Stacks:
             found[number] = Evaluated(stack if alone else self._stack(own[number]), None if alone else stack, which)
         return found
 
-    def _rows(self, networks: "list[Network]") -> "list[Network]":
+    def _rows(self, networks: "list[Replica]") -> "list[Replica]":
         """The networks of a stack, row by row. On a CPU a single one is two equal ones: products and sums of a stack of
         one are rounded in another order, and a run should not depend on what it is trained with."""
         return networks * 2 if len(networks) == 1 and self.device.type == "cpu" else networks
 
-    def _generators_for(self, networks: Sequence[Network]) -> dict[str, Params]:
+    def _generators_for(self, networks: Sequence[Replica]) -> dict[str, Params]:
         """The generators that another stack trains already."""
         return self._generators.get(_draws(networks), {}) if _generative(networks) else {}
 
-    def _lend(self, stack: ReplicaStack, networks: Sequence[Network]) -> None:
+    def _lend(self, stack: ReplicaStack, networks: Sequence[Replica]) -> None:
         if part := _generative(networks):
             generator = {name: stack.params[name] for name in stack.beside[part]}
             self._generators.setdefault(_draws(networks), generator)
 
-    def _stack(self, networks: list[Network], lent: dict[str, Params] | None = None) -> ReplicaStack:
+    def _stack(self, networks: list[Replica], lent: dict[str, Params] | None = None) -> ReplicaStack:
         """A stack of these networks: to be trained with what is lent to it, or (None) to be evaluated only."""
         networks = self._rows(networks)
         stream, training, first = self.stream, self.training, networks[0]
-        outputs = Outputs(first.scenario, stream.tasks, stream.classes_per_task)
+        outputs = Outputs.of(first.scenario, stream)
         methods, seeds = [n.method for n in networks], [n.seed for n in networks]
-        data = DeviceData(stream, outputs, seeds, training.batch, self.device)
-        setting = Setting(outputs, data.shape, training.batch, training.network, stream.data.in_unit_interval)
+        data = DeviceData(stream, outputs, [n.order for n in networks], training.batch, self.device)
+        ends = self.flow is None
+        setting = Setting(outputs, data.shape, training.batch, training.network, stream.data.in_unit_interval, ends)
         optimizer = None
         if lent is not None:
             each = [n.optimizer for n in networks]
             optimizer = partial(first.optimizer.stacked, each=each, schedule=training.schedule)
-        return ReplicaStack(methods, seeds, setting, data, optimizer, lent)
+        return ReplicaStack(methods, seeds, setting, data, optimizer, lent, self.flow)
 
     def begin_task(self, task: int) -> None:
         for stack in self.trained:
             stack.begin_task(task)
 
+    def at_step(self, steps: int) -> None:
+        """So many steps of a flow are taken."""
+        assert self.flow is not None
+        for stack in self.trained:
+            stack.now.earlier.fill_(self.flow.come(steps))
+            stack.now.seen.fill_(self.flow.come(steps + 1))
+            stack.stretch = -(-steps // self.flow.clock)
+
     def consolidate(self) -> None:
+        """A task is finished, or in a flow a stretch of it."""
         for stack in self.trained:
             stack.consolidate()
         for each in self.evaluated:
@@ -207,12 +221,12 @@ class Stacks:
             each.stack.memory |= memory
 
 
-def _generative(networks: Sequence[Network]) -> str | None:
+def _generative(networks: Sequence[Replica]) -> str | None:
     """The part that trains the generator, where all networks have one that can be shared."""
     parts = [generator_of(network.method) for network in networks]
     return parts[0] if all(parts) else None
 
 
-def _draws(networks: Sequence[Network]) -> Hashable:
+def _draws(networks: Sequence[Replica]) -> tuple[Hashable, ...]:
     """What a generator's training depends on, replica by replica."""
-    return tuple((network.seed, network.optimizer) for network in networks)
+    return tuple((network.seed, network.order, network.optimizer) for network in networks)

@@ -11,11 +11,13 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from threefold.engine import hook_checks
 from threefold.engine.device_data import DeviceData
+from threefold.engine.flow import Flow
 from threefold.engine.malloc import keep_freed_memory
 from threefold.engine.mapping import Mapping as ReplicaMapping
 from threefold.engine.mapping import OneByOne, mapped
 from threefold.engine.optimizer import Stacked
 from threefold.engine.threads import in_threads
+from threefold.errors import ThreefoldError
 from threefold.methods import Method, Part
 from threefold.methods.learner import Batch, Learner, Memory, Now, Params, Setting, copied
 from threefold.methods.losses import only_active
@@ -75,14 +77,15 @@ class ReplicaStack:
         data: DeviceData,
         optimizer: Callable[[Sequence[Tensor]], Stacked] | None,
         lent: Mapping[str, Params] | None = None,
+        flow: Flow | None = None,
     ) -> None:
         """`optimizer`: of stacked weights; None for networks that are evaluated and never trained. `lent`: networks
-        that another stack trains."""
+        that another stack trains. `flow`: where tasks have no ends."""
         if data.device.type == "cpu":
             keep_freed_memory()
         if any(code(method) != code(methods[0]) for method in methods):
             raise ValueError("the methods of a stack may differ in numbers only")
-        self.seeds, self.setting, self.data, self.device = seeds, setting, data, data.device
+        self.seeds, self.setting, self.data, self.device, self.flow = seeds, setting, data, data.device, flow
         self.methods = methods  # each replica's own, its hyperparameters plain numbers
         self.template = methods[0].parts  # what is the same for all replicas
         self.numbers = self._numbers_that_differ()
@@ -98,6 +101,7 @@ class ReplicaStack:
         self.keys = torch.zeros(len(seeds), dtype=torch.long, device=self.device)  # of the randomness inside networks
         self.optimizer = optimizer(tree_leaves(self.own)) if optimizer else None
         self.loss = torch.zeros(len(seeds), device=self.device)
+        self.loss_sum: Tensor | None = None  # over steps, where somebody wants it
         self.steps = torch.ones(len(seeds), device=self.device)  # that each replica takes on the current task
         self.now = Now(*[torch.empty(0)] * len(Now._fields))
         self.begin_task(0)
@@ -188,11 +192,14 @@ class ReplicaStack:
 
     def begin_task(self, task: int) -> None:
         """Training stands at this task now."""
-        self.task = task
+        self.task = self.stretch = task
         if self.optimizer:
             self.optimizer.begin_task(task)
         outputs = self.setting.outputs
-        now = Now.at(task, outputs.table(task + 1), outputs.table(task))
+        if self.flow:
+            now = Now.in_flow(outputs.table(outputs.tasks))
+        else:
+            now = Now.at(task, outputs.table(task + 1), outputs.table(task))
         self.now = in_place(self.now, self._to_device(now))
         if self.setting.structure.has_modes:
             keys = [generator(seed, "dropout", task).initial_seed() & 0x7FFFFFFF for seed in self.seeds]
@@ -232,16 +239,22 @@ class ReplicaStack:
         return (slice(start, start + size) for start in range(0, samples, size))
 
     def training_data(
-        self, chosen: Sequence[Tensor] | None = None, task: int | None = None
+        self, chosen: Sequence[Tensor] | None = None, task: int | Sequence[Tensor] | None = None
     ) -> Iterator[tuple[Batch, Tensor]]:
         """The current task's training data (or the `chosen` indices) in pieces, with weights: see `Stack`."""
         indices, real = padded(chosen or self.own_samples(), self.device)
         weights = real / real.sum(1, keepdim=True)
-        number = torch.tensor(self.task if task is None else task, device=self.device)
+        if isinstance(task, Sequence):
+            number = padded(task, self.device)[0]
+        else:
+            number = torch.tensor(self.task if task is None else task, device=self.device)
         for piece in self.pieces(indices.shape[1]):
-            yield self.data.train(indices[:, piece], number), weights[:, piece]
+            own = number if number.dim() == 0 else number[:, piece]
+            yield self.data.train(indices[:, piece], own), weights[:, piece]
 
     def own_samples(self, label: int | None = None) -> list[Tensor]:
+        if self.flow:
+            raise ThreefoldError("in a stream whose tasks do not end no task is finished, so none has data to look at.")
         tasks = [tasks[self.task] for tasks in self.data.sequences]
         if label is None:
             return [task.train for task in tasks]
@@ -249,7 +262,7 @@ class ReplicaStack:
         return [task.train[labels[task.train] == task.classes[label]] for task in tasks]
 
     def consolidate(self, besides: Collection[str] = ()) -> None:
-        """A task is finished: every part takes it into its memory, besides those that have done so already."""
+        """A task is finished, or in a flow a stretch: every part takes it into its memory, besides those that have."""
         live = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((self.params, self.memory))}
 
         def apart(leaf: Tensor) -> Tensor:
@@ -260,7 +273,7 @@ class ReplicaStack:
         for part in self.parts:
             if part.name not in besides:
                 memory = self.memory[part.name]
-                fresh = hook_checks.memory("consolidate", part, part.consolidate(self, memory, self.task))
+                fresh = hook_checks.memory("consolidate", part, part.consolidate(self, memory, self.stretch))
                 changed = {name: tree_map(apart, v) for name, v in fresh.items() if v is not memory.get(name)}
                 changed = {name: in_place(memory[name], v) if name in memory else v for name, v in changed.items()}
                 self.memory[part.name] = {name: changed.get(name, value) for name, value in fresh.items()}

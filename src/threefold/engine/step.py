@@ -83,6 +83,8 @@ class TrainingStep:
         plan = self.plan = self.plan or self._find_out(given)
         gradients = self.compiled(self.gradients, given) if self.compiled else self.gradients(given)
         grads, stack.loss, buffers = gradients
+        if stack.loss_sum is not None:
+            stack.loss_sum += stack.loss
         for name, value in buffers.items():
             stack.buffers[name].copy_(value)
         if stack.optimizer.schedule != CONSTANT:

@@ -17,9 +17,14 @@ WARM_UP = 3  # steps taken one by one before a capture: libraries set themselves
 
 class StepRunner(Protocol):
     wait_for_device: Callable[[], None]  # until nobody else uses the device: called before a capture
+    stream: "torch.cuda.Stream | None"  # that steps are taken on, if not the usual one
 
-    def begin_task(self, sampler: Sampler, ahead: int) -> None:
-        """A task begins: this is what its steps work on, and so many are still to be taken, of later tasks too."""
+    def begin_task(self, sampler: Sampler, ahead: int, start: int = 0) -> None:
+        """A task begins: this is what its steps work on, and so many are still to be taken, of later tasks too; or it
+        goes on with step `start`."""
+
+    def go_on(self) -> None:
+        """What is remembered has changed in the middle of a task."""
 
     def take(self, step: int) -> None:
         """Take this step (counted from 0, in order)."""
@@ -37,10 +42,16 @@ class Eager:
 
     def __init__(self, stack: ReplicaStack) -> None:
         self.step = TrainingStep(stack)
+        self.stream: torch.cuda.Stream | None = None
         self.wait_for_device: Callable[[], None] = lambda: None
 
-    def begin_task(self, sampler: Sampler, ahead: int) -> None:
+    def begin_task(self, sampler: Sampler, ahead: int, start: int = 0) -> None:
         self.sampler, self.step.plan = sampler, None
+        sampler.go_on(start)
+        self.step.stack.now.step.fill_(start)
+
+    def go_on(self) -> None:
+        self.step.plan = None
 
     def take(self, step: int) -> None:
         self.sampler.prepare(step)
@@ -62,29 +73,43 @@ class Captured:
         """`worth`: weights to be moved from which on the gradient is compiled, if not the usual number."""
         self.step, self.stream, self.worth = TrainingStep(stack), stream, WORTH_COMPILING if worth is None else worth
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.warm = 0  # steps taken one by one since the last graph
         self.sampler: Sampler | None = None
         self.captured_for: object = None
         self.wait_for_device: Callable[[], None] = lambda: None
 
-    def begin_task(self, sampler: Sampler, ahead: int) -> None:
+    def begin_task(self, sampler: Sampler, ahead: int, start: int = 0) -> None:
         stack = self.step.stack
         compiles = stack.task > 0 and ahead * stack.weights >= self.worth  # a first task's step is often another one
         fits = self.graph is not None and self.captured_for == (compiles, self.step.addresses())
         if not (fits and self.sampler and self.sampler.replaced_by(sampler)):
-            self.graph, self.sampler, self.step.plan = None, sampler, None
+            self.sampler = sampler
+            self._forget()
             self.step.compiled = CompiledFunction() if compiles else None
-        stack.now.step.zero_()
+        self.sampler.go_on(start)
+        stack.now.step.fill_(start)
         if self.stream:
             self.stream.wait_stream(torch.cuda.current_stream(stack.device))
+
+    def go_on(self) -> None:
+        if self.graph is not None and self.captured_for != (self.step.compiled is not None, self.step.addresses()):
+            self._forget()
+        if self.stream:
+            self.stream.wait_stream(torch.cuda.current_stream(self.step.stack.device))
+
+    def _forget(self) -> None:
+        """Steps become others than those captured."""
+        self.graph, self.step.plan, self.warm = None, None, 0
 
     def take(self, step: int) -> None:
         assert self.sampler is not None
         with torch.cuda.stream(self.stream) if self.stream else nullcontext():
             self.sampler.prepare(step)
-            if self.graph is None and step >= WARM_UP:
+            if self.graph is None and self.warm >= WARM_UP:
                 self._capture()
             if self.graph is None:
                 self.step.take(*self.sampler.at(self.step.stack.now.step))
+                self.warm += 1
             else:
                 self.graph.replay()
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from threefold.engine.checkpoint import Checkpoint
+from threefold.engine.curves import Curves
 from threefold.engine.evaluate import accuracies
 from threefold.engine.sampling import Prefetch, Sampler, own_steps
 from threefold.engine.saved_state import fits
@@ -44,6 +45,8 @@ class Measured:
     diverged_at: list[int | None]  # the first task after which a replica's numbers were not finite
     kept: list[dict[str, Tensor]] = field(default_factory=list)  # of each task: replicas × whatever a part kept
     seconds: dict[str, float] = field(default_factory=dict)  # of the whole cohort
+    points: list[list[int]] = field(default_factory=list)  # task and step of each test during training
+    curves: dict[str, Tensor] = field(default_factory=dict)  # what was found then, points × replicas (× tasks)
 
     @classmethod
     def before_training(cls, stack: ReplicaStack) -> "Measured":
@@ -61,7 +64,14 @@ class Measured:
         """Of the first replicas alone."""
         kept = [{name: value[:replicas] for name, value in each.items()} for each in self.kept]
         cut = (self.initial[:replicas], self.matrix[:replicas], self.diverged_at[:replicas])
-        return Measured(*cut, kept, self.seconds)
+        curves = {name: values[:, :replicas] for name, values in self.curves.items()}
+        return Measured(*cut, kept, self.seconds, self.points, curves)
+
+    def add(self, curves: Curves) -> None:
+        """Take in what was found during training."""
+        points, values = curves.new()
+        self.points += points
+        self.curves = {n: torch.cat([self.curves[n], v]) if n in self.curves else v for n, v in values.items()}
 
 
 def train(
@@ -84,30 +94,35 @@ def train(
         runners = [runner(stack, len(stacks.trained) > 1) for stack in stacks.trained]
         for each in runners:
             each.wait_for_device = saver.wait_for_device
+        courses = [Course(stack, each, training) for stack, each in zip(stacks.trained, runners, strict=True)]
+        flow, state.courses = stacks.flow, courses
         planned = [max(own_steps(stack, training, task) for stack in stacks.trained) for task in range(tasks)]
-        for task in range(state.finished, tasks):
+        planned = [flow.steps] if flow else planned
+        for task in range(0 if flow else state.finished, len(planned)):
             stacks.begin_task(task)
+            start = flow.marks[state.finished - 1] if flow and state.finished else 0
             with _timed(state.seconds, "train"):
-                lengths = []
-                for stack, each in zip(stacks.trained, runners, strict=True):
-                    sampler = Sampler(stack, training, prefetch)
-                    lengths.append(Lengths(stack, sampler.each_steps))
-                    each.begin_task(sampler, sum(planned[task:]))
-                if task + 1 < tasks:
+                for course in courses:
+                    course.begin_task(Sampler(course.stack, training, prefetch), sum(planned[task:]), start)
+                if start:
+                    stacks.at_step(start)
+                if task + 1 < len(planned):
                     prefetch.begin(stacks.trained, task + 1, training)
-                accuracy, steps = state.accuracy(), max(each.longest for each in lengths)
-                for step in range(steps):
-                    for each, length in zip(runners, lengths, strict=True):
-                        if step < length.longest:
+                steps = max(course.lengths.longest for course in courses)
+                for step in range(start, steps):
+                    for each, course in zip(runners, courses, strict=True):
+                        if step < course.lengths.longest:
                             each.take(step)
-                            length.taken(step + 1)
+                            course.taken(step + 1)
                     if (step + 1) % REPORT_EVERY == 0 or step + 1 == steps:
                         done = sum(planned[:task]) + planned[task] * (step + 1) // steps
-                        report(Progress(done, sum(planned), task, tasks, accuracy))
+                        report(Progress(done, sum(planned), state.finished, tasks, state.accuracy()))
+                    if flow and step + 1 < steps and flow.consolidates(step + 1):
+                        state.go_on(step + 1, saver)
                 _wait(device)
-                for length in lengths:
-                    length.restore()
-            state.finish_task()
+                for course in courses:
+                    course.lengths.restore()
+            state.finish_task(steps)
             if state.finished < tasks:
                 saver.save(state.saved())
     for measured in state.measured:
@@ -123,7 +138,7 @@ class Lengths:
     """
 
     def __init__(self, stack: ReplicaStack, steps: Sequence[int]) -> None:
-        self.stack, self.longest = stack, max(steps)
+        self.stack, self.steps, self.longest = stack, steps, max(steps)
         self._ends: dict[int, list[int]] = {}
         for replica, own in enumerate(steps):
             if own < self.longest:
@@ -142,6 +157,27 @@ class Lengths:
             self.stack.put_rows(rows, state)
 
 
+class Course:
+    """One stack on its way through the tasks: how its steps are taken, and when it is tested in between."""
+
+    def __init__(self, stack: ReplicaStack, runner: StepRunner, training: Training) -> None:
+        self.stack, self.runner = stack, runner
+        self.curves = Curves(stack, training.evaluation, runner) if training.evaluation else None
+        self.lengths = Lengths(stack, [0])
+
+    def begin_task(self, sampler: Sampler, ahead: int, start: int) -> None:
+        self.lengths = Lengths(self.stack, sampler.each_steps)
+        self.runner.begin_task(sampler, ahead, start)
+        if self.curves:
+            self.curves.begin_task(start)
+
+    def taken(self, steps: int) -> None:
+        """So many steps of the task have been taken."""
+        self.lengths.taken(steps)
+        if self.curves and steps < self.lengths.longest and self.curves.wanted(steps):
+            self.curves.take(steps, self.lengths.steps)
+
+
 @dataclass
 class _State:
     """How far a cohort has come, and what was measured on the way."""
@@ -150,6 +186,7 @@ class _State:
     measured: list[Measured]  # of each of those asked for
     seconds: dict[str, float]
     finished: int = 0  # tasks
+    courses: Sequence[Course] = ()
 
     @classmethod
     def at(cls, stacks: Stacks, checkpoint: Checkpoint | None) -> "_State":
@@ -165,8 +202,8 @@ class _State:
         with _timed(seconds, "evaluate"):
             return cls(stacks, [Measured.before_training(each.stack) for each in stacks.evaluated], seconds)
 
-    def finish_task(self) -> None:
-        """The task is trained: it is taken into the memories, and all tasks are tested."""
+    def finish_task(self, steps: int) -> None:
+        """The task is trained in so many steps: it is taken into the memories, and all tasks are tested."""
         each: list[tuple[Evaluated, Measured]] = list(zip(self.stacks.evaluated, self.measured, strict=True))
         with _timed(self.seconds, "consolidate"):
             self.stacks.consolidate()
@@ -176,7 +213,27 @@ class _State:
         with _timed(self.seconds, "evaluate"):
             for evaluated, measured in each:
                 measured.measure(evaluated.stack, self.finished)
+            for course, (_, measured) in zip(self.courses, each, strict=False):
+                if course.curves:
+                    course.curves.take(steps)
+                    measured.add(course.curves)
         self.finished += 1
+
+    def go_on(self, steps: int, saver: Saver) -> None:
+        """So many steps of a flow are taken, and more are to come."""
+        flow, begun = self.stacks.flow, time.perf_counter()
+        assert flow is not None
+        _wait(self.stacks.device)
+        if steps in flow.marks:
+            self.finish_task(steps)
+            saver.save(self.saved())
+        else:
+            with _timed(self.seconds, "consolidate"):
+                self.stacks.consolidate()
+        self.stacks.at_step(steps)
+        for course in self.courses:
+            course.runner.go_on()
+        self.seconds["train"] -= time.perf_counter() - begun  # which goes on counting
 
     def saved(self) -> dict[str, Any]:
         measured = [vars(each) for each in self.measured]

@@ -7,6 +7,16 @@ from threefold.networks import AnyNetwork
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """When all tasks are tested during training, and on what."""
+
+    every: int  # steps between two tests
+    first: int = 0  # steps of each task after each of which they are tested as well
+    samples: int | None = 500  # of each task's test data; None: all
+    training: bool = False  # are the loss and the accuracy on training data kept, too?
+
+
+@dataclass(frozen=True)
 class Training:
     """The same for all networks of a cohort."""
 
@@ -18,11 +28,13 @@ class Training:
     epochs: int | None = None  # passes through each task's data
     schedule: Schedule = CONSTANT
     augment: bool = False  # are images shifted and mirrored at random?
+    evaluation: Evaluation | None = None  # during training; None: at the end of each task only
 
     @property
     def length(self) -> str:
         """How long each task is trained, in words."""
-        return f"{self.epochs} epochs" if self.epochs else f"{self.iters} iterations"
+        number, unit = (self.epochs, "epoch") if self.epochs else (self.iters, "iteration")
+        return f"{number} {unit}{'' if number == 1 else 's'}"
 
     def steps(self, samples: int) -> int:
         """How many steps are taken on so many samples."""

@@ -4,7 +4,7 @@ from threefold.experiments.cell import Cell
 from threefold.experiments.cohort import Cohort, Run
 from threefold.experiments.executor import Executor
 from threefold.experiments.request import Asked, Request, run_request
-from threefold.experiments.result import Result, Summaries
+from threefold.experiments.result import Result
 from threefold.experiments.run import run
 from threefold.experiments.scheduler import Failed, Job, Stopped, Watcher, train_requests
 from threefold.experiments.section import Section, sections
@@ -24,7 +24,6 @@ __all__ = [
     "Section",
     "Settings",
     "Stopped",
-    "Summaries",
     "Watcher",
     "parse_seeds",
     "run",

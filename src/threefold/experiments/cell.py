@@ -2,30 +2,35 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import torch
 
-from threefold.engine import OPTIMIZERS, SCHEDULES, Adam, Optimizer, Training
+from threefold.engine import OPTIMIZERS, SCHEDULES, Adam, Evaluation, Optimizer, Training
+from threefold.engine.flow import Flow
 from threefold.engine.schedule import CONSTANT
 from threefold.errors import ThreefoldError
-from threefold.experiments.absent import absent
+from threefold.experiments.description import (
+    described_value,
+    method_again,
+    network_again,
+    same_value,
+    value_again,
+    written,
+)
 from threefold.experiments.limits import check_networks, check_numbers, check_sizes
 from threefold.experiments.settings import Settings
 from threefold.fingerprint import NotCovered, code_of
-from threefold.methods import METHODS, Method, Part, paper, resolve
+from threefold.methods import Method, Part, paper, resolve
 from threefold.methods.learner import Setting
-from threefold.methods.registry import split_parts
-from threefold.networks import NETWORKS, AnyNetwork, MLPNetwork, OwnNetwork, Weights, written_shape
-from threefold.results import Published, lookup, published_cells
+from threefold.networks import MLPNetwork, OwnNetwork, written_shape
+from threefold.results import Published, Seed, in_spec, lookup, published_cells
 from threefold.scenarios import Outputs, Scenario, TaskIdIn
 from threefold.scenarios import find as find_scenario
-from threefold.streams import Stream
-from threefold.streams import find as find_stream
-from threefold.values import V, Value, build
+from threefold.streams import SHARP, OwnStream, RecordedStream, Stream
 from threefold.version import NUMERICS
 
 _NUMBERS: dict[tuple[Setting, tuple[tuple[type[Part], str], ...]], int] = {}
@@ -61,12 +66,14 @@ class Cell:
             network=network,
             schedule=settings.schedule,
             augment=settings.augment,
+            evaluation=settings.evaluation,
             precision=settings.resolved_precision(),
             device=settings.resolved_device(),
         )
         where = _task_used_in(scenario, method, task_id_in)
         cell = cls(stream, scenario.using_task_in(where), method, training, optimizer, where)
         check_numbers(method, training, stream.tasks)
+        Flow.of(stream, training)  # refuses boundaries that tasks of this length cannot have
         if refused := cell._refused_inputs():
             raise ThreefoldError(refused)
         check_sizes(cell.setting, device=training.device, elsewhere=settings.is_elsewhere)
@@ -74,7 +81,7 @@ class Cell:
             _ = cell.setting.structure  # a module that cannot be trained is refused before anything is written
         if cell.refusal():
             return cell
-        check_networks(cell.name, cell.numbers, device=training.device, elsewhere=settings.is_elsewhere)
+        check_networks(lambda: cell.name, cell.numbers, device=training.device, elsewhere=settings.is_elsewhere)
         return replace(cell, method=resolve(method, stream.name, scenario.name))
 
     def _refused_inputs(self) -> str | None:
@@ -91,36 +98,38 @@ class Cell:
 
     @property
     def name(self) -> str:
-        return " ".join([self.stream.title, self.scenario.title, written(self.method), *self.unlike_the_paper])
+        return " ".join([self.stream.written, self.scenario.title, written(self.method), *self.unlike_the_paper])
 
     @property
     def unlike_the_paper(self) -> list[str]:
         """What it is trained with that is of another kind than in the paper, as the command line writes it."""
         training, data = self.training, self.stream.data
-        told = {
+        kinds = {
             training.network.written(): not same_value(training.network, MLPNetwork(width=self.hidden)),
             self.optimizer.written(): not same_value(self.optimizer, Adam(lr=self.lr)),
             training.schedule.written(): training.schedule != CONSTANT,
             "augment": training.augment,
             "normalize": data.is_normalized,
             f"features {data.encoder or data.features[:8]}": bool(data.features),
+            self.stream.boundaries.written(): self.stream.boundaries != SHARP,
         }
-        return [text for text, unlike in told.items() if unlike]
+        return [text for text, unlike in kinds.items() if unlike]
+
+    @property
+    def as_published(self) -> bool:
+        """Does it differ from a cell of the paper in numbers at most?"""
+        return not (self.unlike_the_paper or self.own_code or self.stream.details())
 
     @property
     def comparable(self) -> bool:
         """Is it trained as in the paper, so that its accuracy may be judged by the published one?"""
-        data = self.stream.data
-        if data.is_normalized or data.features or self.training.augment:
-            return False
-        if not all(paper.trained_so(part, self.stream.name, self.scenario.name) for part in self.method.parts):
-            return False
-        defaults, training = self.stream.defaults, self.training
-        ours = (training.iters, training.batch, training.schedule, self.stream.tasks)
+        stream, training, defaults = self.stream, self.training, self.stream.defaults
+        ours = (training.iters, training.batch, self.hidden, self.lr, stream.tasks)
+        theirs = (defaults.iters, defaults.batch, defaults.hidden, defaults.lr, stream.usual_tasks)
         return (
-            ours == (defaults.iters, defaults.batch, CONSTANT, self.stream.default_tasks)
-            and same_value(training.network, MLPNetwork(width=defaults.hidden))
-            and same_value(self.optimizer, Adam(lr=defaults.lr))
+            self.as_published
+            and ours == theirs
+            and all(paper.trained_so(part, stream.name, self.scenario.name) for part in self.method.parts)
         )
 
     @property
@@ -134,7 +143,7 @@ class Cell:
         paper = self.stream.defaults
         counts = (
             ("iterations per task", self.training.iters, paper.iters),
-            ("tasks", self.stream.tasks, self.stream.default_tasks),
+            ("tasks", self.stream.tasks, self.stream.usual_tasks or 0),
             ("units per layer", self.hidden, paper.hidden),
         )
         return [f"{ours} of {theirs} {what}" for what, ours, theirs in counts if ours and ours < theirs]
@@ -150,13 +159,14 @@ class Cell:
         assert self.optimizer.lr is not None
         return self.optimizer.lr
 
-    @property
+    @cached_property
     def setting(self) -> Setting:
         """What the method may know before training."""
-        outputs = Outputs(self.scenario, self.stream.tasks, self.stream.classes_per_task)
+        outputs = Outputs.of(self.scenario, self.stream)
         shape = tuple(self.stream.inputs(self.stream.data.test_x[:1]).shape[1:])
         training = self.training
-        return Setting(outputs, shape, training.batch, training.network, self.stream.data.in_unit_interval)
+        ends = self.stream.boundaries.clock is None
+        return Setting(outputs, shape, training.batch, training.network, self.stream.data.in_unit_interval, ends)
 
     @cached_property
     def numbers(self) -> int:
@@ -166,9 +176,10 @@ class Cell:
         """
         setting, parts = self.setting, self.method.parts
         shapes = tuple((type(part), part.model_dump_json(exclude=set(part.per_replica()))) for part in parts)
-        if (setting, shapes) not in _NUMBERS:
-            _NUMBERS[setting, shapes] = self._count()
-        return _NUMBERS[setting, shapes]
+        counted = _NUMBERS.get((setting, shapes))
+        if counted is None:
+            counted = _NUMBERS[setting, shapes] = self._count()
+        return counted
 
     def _count(self) -> int:
         try:
@@ -187,14 +198,8 @@ class Cell:
         return self.method.refuse(self.setting)
 
     def published(self) -> Published | None:
-        """What the paper reports for this cell, if only its length is another: never beside other networks or steps."""
-        training = self.training
-        plain = same_value(training.network, MLPNetwork(width=self.hidden)) and training.schedule == CONSTANT
-        if (
-            training.augment
-            or self.stream.data.features
-            or not (plain and training.iters and same_value(self.optimizer, Adam(lr=self.lr)))
-        ):
+        """What the paper reports for this cell, be it for another length or with other hyperparameters."""
+        if not self.as_published or not self.training.iters:
             return None
         name = self.method.name
         if self.task_id_in == "hidden":  # Table B.1 names a method combined with XdG by the method alone
@@ -211,6 +216,7 @@ class Cell:
             "name": self.stream.title,
             "tasks": self.stream.cut,
             "data": self.stream.data.fingerprint,
+            **self.stream.details(),
         }
         if self.stream.data.is_normalized:
             stream["normalized"] = True
@@ -233,6 +239,7 @@ class Cell:
                 "batch": training.batch,
                 **schedule,
                 **({"augment": True} if training.augment else {}),
+                **({"evaluation": asdict(training.evaluation)} if training.evaluation else {}),
                 "precision": training.precision,
                 "device": training.device,
             },
@@ -242,10 +249,12 @@ class Cell:
     @cached_property
     def _code(self) -> "_Code":
         """Taken once: code may be edited meanwhile."""
-        network, state = self.training.network, {n: v for n, v in vars(self.stream).items() if n != "data"}
-        name = type(self.stream).__name__
+        network, stream_of, name = self.training.network, self.stream, self.stream.name
         try:
-            stream = code_of(type(self.stream), state)
+            if isinstance(stream_of, OwnStream):
+                stream = code_of(stream_of.function)
+            else:
+                stream = code_of(type(stream_of), stream_of.held())
             parts = {}
             for part in self.method.parts:
                 name = type(part).__name__
@@ -258,7 +267,10 @@ class Cell:
 
     def __getstate__(self) -> dict[str, Any]:
         """On another machine the code is summed up anew: it may have another version of it."""
-        return {name: value for name, value in vars(self).items() if name != "_code" or value.not_covered}
+        state = {name: value for name, value in vars(self).items() if name != "setting"}
+        if "_code" in state and not self.not_covered:
+            del state["_code"]
+        return state
 
     @property
     def not_covered(self) -> str | None:
@@ -268,34 +280,28 @@ class Cell:
     def described(self) -> dict[str, Any]:
         """The cell as plain data from which it can be made again without its data."""
         network = self.training.network
-        told = {"network": network.text} if isinstance(network, OwnNetwork) and network.text else {}
-        return {"spec": self.spec(), "method": written(self.method), **told}
+        texts = {"network": network.text if isinstance(network, OwnNetwork) else None, "stream": self.stream.text}
+        found = {what: text for what, text in texts.items() if text}
+        return {"spec": self.spec(), "method": written(self.method), **found}
 
     @classmethod
     def of_description(cls, described: Mapping[str, Any]) -> "Cell":
         """A cell to report on: it knows everything but the data themselves, and cannot be trained."""
         spec = described["spec"]
-        stream, training = spec["stream"], spec["training"]
-        kind, data = find_stream(stream["name"])
+        training = spec["training"]
         scenario, where = find_scenario(spec["scenario"]["name"]), spec["scenario"]["task_id_in"]
         return cls(
-            kind.without_data(
-                data or "",
-                stream["data"],
-                stream["tasks"],
-                stream.get("first"),
-                stream.get("normalized", False),
-                stream.get("features") or "",
-            ),
+            RecordedStream(spec["stream"], described.get("stream")),
             scenario.using_task_in(where),
-            _method_again(described["method"], spec["method"]["hyperparameters"]),
+            method_again(described["method"], spec["method"]["hyperparameters"]),
             Training(
                 iters=training.get("iters"),
                 epochs=training.get("epochs"),
                 batch=training["batch"],
-                network=_network_again(spec["network"], described.get("network")),
+                network=network_again(spec["network"], described.get("network")),
                 schedule=value_again(SCHEDULES, training.get("schedule", {"name": CONSTANT.name})),
                 augment=training.get("augment", False),
+                evaluation=Evaluation(**wanted) if (wanted := training.get("evaluation")) else None,
                 precision=training["precision"],
                 device=training["device"],
             ),
@@ -304,8 +310,14 @@ class Cell:
             spec,
         )
 
-    def run_spec(self, seed: int) -> dict[str, Any]:
-        return self.spec() | {"seed": seed}
+    @property
+    def own_code(self) -> set[str]:
+        """What of it a user wrote: the stream, the method, the network."""
+        spec = self.spec()
+        return {part for part in ("stream", "method", "network") if "code" in spec[part]}
+
+    def run_spec(self, seed: Seed) -> dict[str, Any]:
+        return self.spec() | in_spec(seed)
 
 
 class _Code(NamedTuple):
@@ -315,37 +327,6 @@ class _Code(NamedTuple):
     parts: Mapping[str, str]
     network: str | None
     not_covered: str | None = None
-
-
-def described_value(value: Value | OwnNetwork) -> dict[str, Any]:
-    """A network, an optimiser or a schedule as plain data."""
-    init = getattr(value, "init", None)
-    told = {"name": value.name, "hyperparameters": value.model_dump(mode="json")}
-    return told | ({"init": init.sum} if init else {})
-
-
-def same_value(one: Value | OwnNetwork, other: Value | OwnNetwork) -> bool:
-    """Whether they were given or are defaults, are these the same values?"""
-    return described_value(one) == described_value(other)
-
-
-def value_again(kinds: Mapping[str, type[V]], told: Mapping[str, Any]) -> V:
-    """What `described_value` described."""
-    return build(kinds, "value", told["name"], told.get("hyperparameters", {}))
-
-
-def _network_again(told: Mapping[str, Any], text: str | None) -> AnyNetwork:
-    """A network to report on; one of a user's is its name, and the text that the command line finds it by."""
-    if told["name"] in NETWORKS and "code" not in told:
-        network = value_again(NETWORKS, told)
-        return network.model_copy(update={"init": Weights(told["init"])}) if told.get("init") else network
-    own = OwnNetwork(_not_loaded, text)
-    own.name = told["name"]
-    return own
-
-
-def _not_loaded(setting: Setting) -> NoReturn:
-    raise ThreefoldError("a network that is read from a store has no code; give it again.")
 
 
 def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -> TaskIdIn | None:
@@ -366,36 +347,3 @@ def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -
             f" {written(method)}+xdg."
         )
     return wanted
-
-
-def _method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
-    """The method that was written so, with the values it had, also of a part that is not known here or has changed."""
-    parts = []
-    for piece in split_parts(text):
-        name = piece.partition(":")[0]
-        if name == "none":
-            continue
-        kind = METHODS[name].part if name in METHODS else None
-        given = {pair.partition("=")[0] for pair in piece.partition(":")[2].split(",") if pair}
-        if kind is None or kind.model_fields.keys() != hyperparameters[name].keys():
-            kind = absent(name)
-        parts.append(kind.model_construct(_fields_set=given, **hyperparameters[name]))
-    return Method(*parts)
-
-
-def written(method: Method) -> str:
-    """A method as the command line writes it, with the hyperparameters that were given: `ewc:strength=100.0+xdg`."""
-    return (
-        "+".join(part.name + (f":{','.join(chosen(part))}" if chosen(part) else "") for part in method.parts) or "none"
-    )
-
-
-def chosen(part: Part) -> list[str]:
-    """The hyperparameters of a part that were given, as key=value."""
-    return [f"{name}={value}" for name, value in given(part).items()]
-
-
-def given(part: Part) -> dict[str, Any]:
-    """The hyperparameters of a part that were given."""
-    every = part.model_dump().items()
-    return {name: value for name, value in every if name in part.model_fields_set and value is not None}

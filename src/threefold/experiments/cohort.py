@@ -14,7 +14,7 @@ from threefold.engine import Replicas
 from threefold.experiments.cell import Cell
 from threefold.experiments.limits import Sizes, free_on
 from threefold.memory import memory_limit
-from threefold.results import run_key
+from threefold.results import Ordered, Seed, run_key
 
 SHARE_OF_MEMORY = 0.7  # of what is free: evaluation and consolidation need some, too
 COPIES = 12  # of the parameters: themselves, gradient, Adam's two, a method's memory, all that on its way to disk
@@ -25,7 +25,7 @@ class Run:
     """One network to be trained: a cell and a seed."""
 
     cell: Cell
-    seed: int
+    seed: Seed
 
     @cached_property
     def key(self) -> str:
@@ -44,7 +44,7 @@ class Cohort:
         return self.runs[0].cell
 
     @property
-    def seeds(self) -> list[int]:
+    def seeds(self) -> list[Seed]:
         return [run.seed for run in self.runs]
 
     @cached_property
@@ -99,8 +99,9 @@ def replicas_of(runs: Sequence[Run]) -> Replicas:
     return Replicas(
         cells[0].scenario,
         [cell.method for cell in cells],
-        [run.seed for run in runs],
+        [run.seed.seed if isinstance(run.seed, Ordered) else run.seed for run in runs],
         [cell.optimizer for cell in cells],
+        [run.seed.order if isinstance(run.seed, Ordered) else run.seed for run in runs],
     )
 
 
@@ -124,7 +125,7 @@ def plan(runs: Iterable[Run], memory: Callable[[str], int] | None = None) -> lis
     joined: dict[Hashable, list[list[Run]]] = {}
     for stack in stacks:
         joined.setdefault(_shared(stack), []).append(stack)
-    cohorts = [Cohort(tuple(chain(*together))) for kin in joined.values() for together in _fitting(kin, memory)]
+    cohorts = [Cohort(tuple(chain(*together))) for some in joined.values() for together in _fitting(some, memory)]
     return sorted(cohorts, key=lambda cohort: cohort.weight)
 
 
@@ -169,20 +170,20 @@ def cut(cohorts: Sequence[Cohort], number: int, begun: Set[str] = frozenset()) -
     return sorted(pieces, key=lambda cohort: cohort.weight, reverse=True)
 
 
-def as_begun(
-    runs: Iterable[Run], begun: Iterable[Cohort], done: Container[str], memory: Callable[[str], int] | None = None
+def plan_around(
+    runs: Iterable[Run], in_progress: Iterable[Cohort], done: Container[str], memory: Callable[[str], int] | None = None
 ) -> list[Cohort]:
-    """Cohorts of those of these runs that are not done, cheap ones first. What was begun stays as it was cut.
+    """Cohorts of those of these runs that are not done, cheap ones first. What is in progress stays as it was cut.
 
-    Of those begun that have runs in common, the first is the one to go on, also if some of its runs are done. One that
-    can no longer fit begins anew.
+    Of those in progress that have runs in common, the first is the one to go on, also if some of its runs are done.
+    One that can no longer fit begins anew.
     """
     every = list(runs)
     shortened = (cohort.without(done) for cohort in plan(every, memory))
     planned = [cohort for cohort in shortened if cohort.runs]
     left = {run.key: run for run in every if run.key not in done}
     kept: list[Cohort] = []
-    for cohort in begun:
+    for cohort in in_progress:
         missing = cohort.without(done).keys
         if missing and left.keys() >= set(missing) and _can_fit(cohort, memory):
             kept.append(cohort)

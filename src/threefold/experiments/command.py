@@ -5,18 +5,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from threefold.data import names as datasets
-from threefold.engine import Adam
+from threefold.engine import Adam, Evaluation
 from threefold.engine.schedule import CONSTANT
-from threefold.experiments.cell import Cell, same_value, written
+from threefold.experiments.cell import Cell
+from threefold.experiments.description import same_value, written
 from threefold.experiments.seeds import written_seeds
 from threefold.methods import METHODS
 from threefold.networks import MLPNetwork
+from threefold.results import Ordered, Seed
 from threefold.scenarios import SCENARIOS
+from threefold.streams import SHARP, Stream
 
 
 def run_command(
     cells: Sequence[Cell],
-    seeds: Sequence[int],
+    seeds: Sequence[Seed],
     *,
     device: str | None = None,
     in_full: bool = False,
@@ -28,7 +31,7 @@ def run_command(
     cell = cells[0]
     stream, training, paper = cell.stream, cell.training, cell.stream.defaults
     names = list(dict.fromkeys(each.scenario.name for each in cells))
-    words = ["threefold", "run", stream.title]
+    words = ["threefold", "run", stream.written]
     for name in names if len(names) < len(SCENARIOS) else ["all"]:
         words += ["--scenario", name]
     for method in dict.fromkeys(written(each.method) for each in cells):
@@ -43,12 +46,14 @@ def run_command(
     if same_value(cell.optimizer, Adam(lr=cell.lr)):
         optimizer = ("--lr", cell.lr, paper.lr)  # type: ignore[assignment]
     for option, value, usual in (
-        ("--tasks", max(stream.tasks, stream.default_tasks if in_full else 0), stream.default_tasks),
+        ("--tasks", *_tasks(stream, in_full)),
+        ("--boundaries", stream.boundaries.written(), SHARP.name),
         length,
         network,
         optimizer,
         ("--schedule", training.schedule.written(), CONSTANT.name),
         ("--batch", training.batch, paper.batch),
+        *_tests(training.evaluation),
         ("--device", device, None),
         ("--precision", training.precision, "tf32" if training.device == "cuda" else "fp32"),
     ):
@@ -60,9 +65,35 @@ def run_command(
         words += ["--features", stream.data.encoder]
     if training.augment:
         words.append("--augment")
+    if training.evaluation and training.evaluation.training:
+        words.append("--training-curves")
     if cell.task_id_in == "hidden":  # the others follow from the method
         words += ["--task-id-in", "hidden"]
-    return shlex.join([*words, "--seeds", written_seeds(seeds)])
+    plain = dict.fromkeys(seed.seed if isinstance(seed, Ordered) else seed for seed in seeds)
+    words += ["--seeds", written_seeds(list(plain))]
+    if orders := dict.fromkeys(seed.order for seed in seeds if isinstance(seed, Ordered)):
+        words += ["--orders", written_seeds(list(orders))]
+    return shlex.join(words)
+
+
+def _tests(evaluation: Evaluation | None) -> list[tuple[str, object, object]]:
+    """The options that say when all tasks are tested during training, with their values, given and usual."""
+    if evaluation is None:
+        return []
+    samples = "all" if evaluation.samples is None else evaluation.samples
+    return [
+        ("--evaluate-every", evaluation.every, None),
+        ("--evaluate-first", evaluation.first, 0),
+        ("--evaluate-samples", samples, Evaluation(1).samples),
+    ]
+
+
+def _tasks(stream: Stream, in_full: bool) -> tuple[int | None, int | None]:
+    """How many there are, and how many there would be if no number were given."""
+    usual = stream.usual_tasks
+    if usual is None or stream.details().get("options", {}).keys() & {"classes", "angles", "at", "column"}:
+        return None, None  # the stream itself says it
+    return max(stream.tasks, usual if in_full else 0), usual
 
 
 def at(store: Path) -> str:
@@ -70,19 +101,25 @@ def at(store: Path) -> str:
     return "" if store == Path("threefold.db") else f" --store {shlex.quote(str(store))}"
 
 
-def reproducing(cells: Sequence[Cell], seeds: Sequence[int]) -> str | None:
+def reproducing(cells: Sequence[Cell], seeds: Sequence[Seed]) -> str | None:
     """The command that trains these runs and no others; None where they need a file that is not known here, be it
-    data, a method or an experiment that learns the first of its tasks alone."""
+    data, a method or an experiment that learns the first of its tasks alone, or are no product of seeds and orders."""
+    ordered = [seed for seed in seeds if isinstance(seed, Ordered)]
+    product = len({seed.seed for seed in ordered}) * len({seed.order for seed in ordered})
+    if ordered and not len(ordered) == len(seeds) == product:
+        return None
     return run_command(cells, seeds, device=cells[0].training.device) if all(map(_known, cells)) else None
 
 
 def _known(cell: Cell) -> bool:
-    stream, spec = cell.stream, cell.spec()
-    ours = all(part.name in METHODS for part in cell.method.parts) and "code" not in spec["method"] | spec["stream"]
-    if "code" in spec["network"]:  # the command line can name one that is in a file
+    stream, own = cell.stream, cell.own_code
+    ours = all(part.name in METHODS for part in cell.method.parts) and "method" not in own
+    if "stream" in own:
+        ours = ours and stream.text is not None
+    if "network" in own:  # the command line can name one that is in a file
         ours = ours and ":" in cell.training.network.written()
     if (init := cell.training.network.init) and not init.file:
         return False
     if stream.data.features and not (":" in stream.data.encoder or stream.data.encoder.endswith(".pt")):
         return False
-    return stream.data.name in datasets() and ours and stream.tasks == stream.cut
+    return set(stream.data.name.split("+")) <= set(datasets()) and ours and stream.tasks == stream.cut

@@ -4,6 +4,7 @@ Only memory is refused, never time. What is needed is counted too low rather tha
 could be trained is let through, and no network of five billion units is built to find out how large it is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,6 +18,7 @@ from threefold.networks import MLPNetwork
 LARGEST = 10**12  # of any whole number: a budget, a number of iterations
 MANY_RUNS = 10_000  # in one command; more have to be confirmed
 COPIES = 4  # of every parameter: itself, its gradient, and Adam's two moments
+SMALL = 1 << 28  # bytes: what needs no more than that is not worth asking what is free, thousands of times in a plan
 BEYOND = 1 << 46  # bytes: of a cluster's machines it is only known that none has 64 TB for one network
 CELL_BYTES, RUN_BYTES = 5000, 500  # of a plan
 
@@ -38,7 +40,8 @@ class Sizes:
         outputs = setting.outputs
         own_units, network = outputs.scenario.own_units, setting.network
         layers = (network.depth, setting.hidden) if isinstance(network, MLPNetwork) else (0, 0)
-        return cls(setting.inputs, *layers, setting.batch, outputs.tasks, outputs.classes_per_task, own_units)
+        each = outputs.units // outputs.tasks if own_units else outputs.units
+        return cls(setting.inputs, *layers, setting.batch, outputs.tasks, each, own_units)
 
     def changed(self, name: str, value: int) -> "Sizes":
         return replace(self, **{name: value})  # type: ignore[arg-type]
@@ -64,6 +67,8 @@ class Sizes:
 def check_sizes(setting: Setting, *, device: str, elsewhere: bool) -> None:
     """One classifier must fit into the memory that is free; `elsewhere`: into that of machines that are not known."""
     sizes = Sizes.of(setting)
+    if sizes.bytes <= SMALL:
+        return
     free, limit = _free(device, elsewhere)
     if sizes.bytes <= free:
         return
@@ -74,14 +79,16 @@ def check_sizes(setting: Setting, *, device: str, elsewhere: bool) -> None:
     )
 
 
-def check_networks(name: str, parameters: int, *, device: str, elsewhere: bool) -> None:
-    """So must all networks that a method trains for one run."""
-    free, limit = _free(device, elsewhere)
+def check_networks(name: Callable[[], str], parameters: int, *, device: str, elsewhere: bool) -> None:
+    """So must all networks that a method trains for one run; `name` says what that is."""
     need = 4 * COPIES * parameters
+    if need <= SMALL:
+        return
+    free, limit = _free(device, elsewhere)
     if need > free:
         raise ThreefoldError(
-            f"{name} would need about {in_bytes(need)} of memory for the networks of one run, and {limit}; use smaller"
-            " numbers."
+            f"{name()} would need about {in_bytes(need)} of memory for the networks of one run, and {limit}; use"
+            " smaller numbers."
         )
 
 

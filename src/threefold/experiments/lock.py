@@ -21,8 +21,8 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from threefold.engine import Progress
-from threefold.engine.checkpoint import NotAFile, open_own
 from threefold.errors import ThreefoldError
+from threefold.reading import NotAFile, open_file
 
 BEAT = 1.0  # seconds between two notes
 LARGEST = 1 << 24  # bytes of notes that are read
@@ -37,11 +37,11 @@ _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Text = Annotated[str, Field(max_length=LONGEST)]
 
 
-class _Told(BaseModel):
+class _Note(BaseModel):
     model_config = ConfigDict(strict=True)
 
 
-class _Progress(_Told):
+class _Progress(_Note):
     step: _Count
     steps: _Count
     task: _Count
@@ -49,13 +49,13 @@ class _Progress(_Told):
     accuracy: _Number | None
 
 
-class _Cohort(_Told):
+class _Cohort(_Note):
     title: _Text
     time: Annotated[float, Field(ge=0, lt=1e11)]
     progress: _Progress | None
 
 
-class _Process(_Told):
+class _Process(_Note):
     """The text of a lock."""
 
     process: _Count
@@ -119,10 +119,10 @@ class Lock:
 
     def note(self, cohort: str, title: str, progress: Progress | None = None) -> bool:
         """Leave word of how far a cohort is, about once a second; was it written down now?"""
-        told = dict(vars(progress)) if progress else None
-        if told and not isfinite(told["accuracy"] or 0):
-            told["accuracy"] = None
-        self._cohorts[cohort] = {"title": title[:LONGEST], "time": time.time(), "progress": told}
+        plain = dict(vars(progress)) if progress else None
+        if plain and not isfinite(plain["accuracy"] or 0):
+            plain["accuracy"] = None
+        self._cohorts[cohort] = {"title": title[:LONGEST], "time": time.time(), "progress": plain}
         due = progress is None or time.monotonic() - self._written >= BEAT
         if due:
             self._write()
@@ -136,11 +136,11 @@ class Lock:
     def _write(self) -> None:
         """In one go and never shorter than before, so that nobody reads half of it."""
         self._written = time.monotonic()
-        told = {"process": os.getpid(), "machine": platform.node(), "cohorts": self._cohorts}
+        note = {"process": os.getpid(), "machine": platform.node(), "cohorts": self._cohorts}
         assert self._file is not None
         number = self._file.fileno()
         with suppress(OSError):  # where the disk is full nobody hears how far we are, but training goes on
-            os.pwrite(number, json.dumps(told).encode().ljust(os.fstat(number).st_size), 0)
+            os.pwrite(number, json.dumps(note).encode().ljust(os.fstat(number).st_size), 0)
 
     def close(self) -> None:
         if self._path and self._file:
@@ -156,7 +156,7 @@ def alive(folder: Path, owner: str) -> bool:
     if not _OURS.fullmatch(owner):
         return False
     try:
-        with open_own(folder / owner) as file:
+        with open_file(folder / owner, follow=False) as file:
             return _held(file)
     except (FileNotFoundError, NotADirectoryError, NotAFile):
         return False
@@ -167,7 +167,7 @@ def alive(folder: Path, owner: str) -> bool:
 def remove_dead(folder: Path) -> None:
     """The locks of processes that were killed go, and the folder if nothing else is in it."""
     for path in _locks(folder):
-        with suppress(OSError), open_own(path) as file:
+        with suppress(OSError), open_file(path, follow=False) as file:
             if not _held(file):
                 path.unlink()
     with suppress(OSError):
@@ -179,7 +179,7 @@ def progress_notes(folder: Path) -> list[Note]:
     in place of a note, is passed over, or told to be unreadable where a live process has it."""
     found: list[Note] = []
     for path in _locks(folder):
-        with suppress(OSError), open_own(path) as file:
+        with suppress(OSError), open_file(path, follow=False) as file:
             found += _notes(path.name, _held(file), file.read(LARGEST))
     return found
 
@@ -188,17 +188,17 @@ def _notes(owner: str, held: bool, text: bytes) -> list[Note]:
     if not text.strip():
         return []
     try:
-        told = _Process.model_validate_json(text)
+        note = _Process.model_validate_json(text)
     except (ValidationError, RecursionError):
         return [Note(owner, held)] if held else []
     return [
-        Note(owner, held, told.process, told.machine, name, each.title, each.time, _progress(each.progress))
-        for name, each in told.cohorts.items()
+        Note(owner, held, note.process, note.machine, name, each.title, each.time, _progress(each.progress))
+        for name, each in note.cohorts.items()
     ]
 
 
-def _progress(told: _Progress | None) -> Progress | None:
-    return Progress(**dict(told)) if told and 0 < told.step <= told.steps else None
+def _progress(noted: _Progress | None) -> Progress | None:
+    return Progress(**dict(noted)) if noted and 0 < noted.step <= noted.steps else None
 
 
 def _locks(folder: Path) -> Iterator[Path]:

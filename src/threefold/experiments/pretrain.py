@@ -14,7 +14,8 @@ from threefold import scenarios
 from threefold.data import Dataset, Report, load
 from threefold.engine import Optimizer, Schedule
 from threefold.errors import ThreefoldError
-from threefold.experiments.cell import Cell, described_value
+from threefold.experiments.cell import Cell
+from threefold.experiments.description import described_value
 from threefold.experiments.limits import check_runs
 from threefold.experiments.records import environment
 from threefold.experiments.request import Asked, Request
@@ -63,7 +64,7 @@ class PretrainRequest:
         (part,) = result.cell.method.parts
         assert isinstance(part, Pretraining)
         with replacing(self.file, IS_OURS) as opened:
-            torch.save(_content(result, [part._networks[seed] for seed in result.seeds]), opened)
+            torch.save(_content(result, [part._networks[seed] for seed in _seeds(result)]), opened)
         return result
 
 
@@ -129,17 +130,21 @@ def _checked(file: Path) -> Path:
 def _content(result: Result, networks: list[Params]) -> dict[str, Any]:
     cell, setting = result.cell, result.cell.setting
     network = described_value(cell.training.network) | {"shape": list(setting.shape), "units": setting.units}
-    told = {
+    about = {
         "format": FORMAT,
         "network": network,
         "own": isinstance(cell.training.network, OwnNetwork),
         "normalized": cell.stream.data.is_normalized,
-        "seeds": result.seeds,
-        "classes": [list(cell.stream.sequence(seed)[0].classes) for seed in result.seeds],  # of each output unit
+        "seeds": _seeds(result),
+        "classes": [list(cell.stream.sequence(seed)[0].classes) for seed in _seeds(result)],  # of each output unit
         "accuracy": [record.matrix[-1][-1] for record in result.records],
         "spec": cell.spec(),
         "environment": environment(cell.training.device),
         "created": utc_now(),
     }
-    plain: dict[str, Any] = json.loads(json.dumps(told))  # PyTorch's version is no plain text, and would not be loaded
+    plain: dict[str, Any] = json.loads(json.dumps(about))  # PyTorch's version is no plain text, and would not be loaded
     return plain | {"state": {name: torch.stack([each[name] for each in networks]) for name in networks[0]}}
+
+
+def _seeds(result: Result) -> list[int]:
+    return [record.spec["seed"] for record in result.records]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -43,7 +44,16 @@ def _record(run: Run, measured: Measured, replica: int, cohort: int) -> Record:
         timings={f"cohort_{what}": seconds for what, seconds in measured.seconds.items()},
         environment=environment(training.device) | {"precision": training.precision, "cohort": cohort},
         kept={name: pack(_numpy(tensor)) for name, tensor in kept.items()},
+        curves=_curves(measured, replica),
     )
+
+
+def _curves(measured: Measured, replica: int) -> dict[str, Any]:
+    """What was found during training, from where it diverged on NaN as it is."""
+    if not measured.points:
+        return {}
+    values = {name: tensor[:, replica].numpy() for name, tensor in measured.curves.items()}
+    return {"points": pack(np.array(measured.points, dtype=np.int64))} | {n: pack(v) for n, v in values.items()}
 
 
 def _numpy(tensor: Tensor) -> NDArray[Any]:

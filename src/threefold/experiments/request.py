@@ -5,23 +5,25 @@ The command line, Python and TOML files all make requests, and all requests are 
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from threefold import scenarios, streams
 from threefold.data import Dataset, Encoder, Report, load
 from threefold.errors import ThreefoldError, unknown
-from threefold.experiments.cell import Cell, written
+from threefold.experiments.cell import Cell
 from threefold.experiments.command import reproducing
+from threefold.experiments.description import written
 from threefold.experiments.limits import check_runs
 from threefold.experiments.section import Kind
-from threefold.experiments.seeds import parse_seeds
+from threefold.experiments.seeds import parse_seeds, seeds_in_orders
 from threefold.experiments.settings import Settings
 from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSpec
 from threefold.methods import METHODS, Method, Part, parse
 from threefold.networks import encoder
-from threefold.results import Store, run_key, together
-from threefold.streams import Defaults, Stream
+from threefold.results import Ordered, Seed, Store, run_key, together, united
+from threefold.streams import Boundaries, Defaults, Stream
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,13 @@ class Asked(NamedTuple):
     """A cell that is asked for, and with which seeds."""
 
     cell: Cell
-    seeds: tuple[int, ...]
+    seeds: tuple[Seed, ...]
     validation: bool = False  # is it trained on data held out of the first tasks?
     full: Mapping[str, int] | None = None  # how long the experiment's file has it
 
     def described(self) -> dict[str, Any]:
-        told = self.cell.described() | {"seeds": list(self.seeds), "validation": self.validation}
-        return told | ({"full": dict(self.full)} if self.full else {})
+        plain = self.cell.described() | {"seeds": list(self.seeds), "validation": self.validation}
+        return plain | ({"full": dict(self.full)} if self.full else {})
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ class Request:
         """A batch has no sample twice, so no task may be smaller."""
         for stream in dict.fromkeys(asked.cell.stream for asked in self.asked):
             mine = [asked for asked in self.asked if asked.cell.stream is stream]
-            smallest = min(stream.smallest_task(seed) for seed in {seed for asked in mine for seed in asked.seeds})
+            seeds = {seed.order if isinstance(seed, Ordered) else seed for asked in mine for seed in asked.seeds}
+            smallest = min(stream.smallest_task(seed) for seed in seeds)
             batch = max(asked.cell.training.batch for asked in mine)
             if batch > smallest:
                 raise ThreefoldError(
@@ -119,7 +122,7 @@ def _following(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str,
     cells = []
     for cell in asked["cells"]:
         known = kept.get(run_key(cell["spec"]), cell)
-        cells.append(cell | {"seeds": sorted({*cell["seeds"], *known["seeds"]})})
+        cells.append(cell | {"seeds": united(cell["seeds"], known["seeds"])})
     cells += [cell for key, cell in kept.items() if key not in now]
     return {"cells": cells, "command": together({**before, "cells": list(kept.values())}, asked)["command"]}
 
@@ -145,10 +148,12 @@ def run_request(
     method: Sequence[Method | Part | str],
     seeds: str | int | Iterable[int],
     *,
+    orders: str | int | Iterable[int] | None = None,
     data: str | None = None,
     normalize: bool = False,
     features: str | None = None,
     tasks: int | None = None,
+    boundaries: Boundaries | str | None = None,
     task_id_in: str | None = None,
     settings: Mapping[str, Any],
     command: str | None = None,
@@ -159,20 +164,21 @@ def run_request(
     # everything that needs no data is checked before any is fetched
     wanted = scenarios.find_all(scenario)
     methods = {written(each): each for each in map(_method, method)}
-    chosen, checked = parse_seeds(seeds), Settings.checked(**settings)
+    chosen, checked = seeds_in_orders(parse_seeds(seeds), orders), Settings.checked(**settings)
     checked.resolved_device()
     for each in wanted:
         each.using_task_in(task_id_in)
     check_runs(len(methods) * len(wanted), len(methods) * len(wanted) * len(chosen), confirmed=yes)
     encode = encoder(features, checked.resolved_device()) if features else None
-    made = _stream(stream, data, normalize, encode, tasks, report)
+    ends = None if boundaries is None else streams.find_boundaries(boundaries)
+    made = _stream(stream, data, normalize, encode, tasks, ends, report)
     cells = [Cell.of(made, each, given, checked, task_id_in) for given in methods.values() for each in wanted]
     answers = [(cell, cell.refusal()) for cell in cells]
     refused = [(cell, reason) for cell, reason in answers if reason]
     asked = [Asked(cell, chosen) for cell, reason in answers if not reason]
     if not asked:
         raise ThreefoldError(refused[0][1])
-    title = f"{made.title}, {asked[0].cell.training.length}"
+    title = f"{made.written}, {asked[0].cell.training.length}"
     if command is None:  # asked for in Python
         command = reproducing([each.cell for each in asked], chosen) or ""
     return Request(f"run {title}", title, asked, refused, command=command, from_file=False)
@@ -184,7 +190,7 @@ def _method(given: Method | Part | str) -> Method:
             return parse(given)
         case Part():
             return Method(given)
-        case Method():
+        case Method() if type(given) is Method:  # what a subclass does no key would tell
             return given
     raise ThreefoldError(f"method must be a name such as 'ewc', a part such as EWC() or a Method, got {given!r}.")
 
@@ -195,21 +201,28 @@ def _stream(
     normalize: bool,
     encode: Encoder | None,
     tasks: int | None,
+    boundaries: Boundaries | None,
     report: Report | None,
 ) -> Stream:
     if isinstance(given, str):
-        kind, named = streams.find(given)
-        if data and named:
+        named = streams.find(given)
+        if data and named.data:
             raise ThreefoldError(
-                f"data is '{data}', but stream '{given}' names its data; use {kind.name} with data '{data}'."
+                f"data is '{data}', but stream '{given}' names its data; use {named.kind.name} with data '{data}'."
             )
-        chosen = load((named or "mnist") if data is None else data, report=report)
-        return kind(_as_asked(chosen, normalize, encode), tasks)
+        chosen = load((named.data or "mnist") if data is None else data, report=report)
+        made = named.of(_as_asked(chosen, normalize, encode), tasks)
+        made.boundaries = boundaries or made.boundaries
+        return made
     if not isinstance(given, Stream):
         raise ThreefoldError(f"stream must be a name such as 'split-mnist' or Split(data), got {given!r}.")
     if tasks is not None:
         raise ThreefoldError(f"tasks is {tasks}, but the stream has its own number of tasks; give one of them.")
-    return given
+    if boundaries is None or boundaries == given.boundaries:
+        return given
+    made = copy(given)
+    made.boundaries = boundaries
+    return made
 
 
 def _as_asked(data: Dataset, normalize: bool, encode: Encoder | None) -> Dataset:
@@ -246,9 +259,13 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
 
 def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
     """What can be trained, held-out data last, and what cannot."""
-    every = [asked for each in planned if not each.reason for asked in each.asked]
+    every: dict[tuple[str, bool], Asked] = {}
+    for asked in (asked for each in planned if not each.reason for asked in each.asked):
+        key = run_key(asked.cell.spec()), asked.validation
+        known = every.get(key, asked)  # two parts may have one cell with different seeds
+        every[key] = known._replace(seeds=tuple(dict.fromkeys([*known.seeds, *asked.seeds])))
     return {
-        "asked": sorted(every, key=lambda asked: asked.validation),
+        "asked": sorted(every.values(), key=lambda asked: asked.validation),
         "refused": [(each.asked[0].cell, each.reason) for each in planned if each.reason],
     }
 
@@ -257,32 +274,41 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
     quick, held = experiment.quick if options.quick else None, experiment.validation
     wanted = _only(experiment, options.only)
     for part in experiment.parts:
-        kind, named = streams.find(part.stream)
-        settings = _settings(experiment, options, kind.defaults)
+        named = streams.find(part.stream)
+        settings = _settings(experiment, options, named.kind.defaults)
         encode = encoder(part.features, settings[0].resolved_device()) if part.features else None
-        data = load(part.data or named or "mnist", report=report)
-        stream = kind(_as_asked(data, part.normalize, encode), part.tasks, quick.tasks if quick else None)
+        data = load(part.data or named.data or "mnist", report=report)
+        stream = named.of(_as_asked(data, part.normalize, encode), part.tasks)
+        stream.boundaries = streams.find_boundaries((quick and quick.boundaries) or part.boundaries)
+        stream.only = quick.tasks if quick else None
         first = None
         if held:
-            first = kind(_as_asked(data.validation(held.share), part.normalize, encode), part.tasks, held.tasks)
+            first = named.of(_as_asked(data.validation(held.share), part.normalize, encode), part.tasks)
+            first.boundaries, first.only = stream.boundaries, held.tasks
         for spec, scenario in _pairs(part):
             given = spec.seeds or part.seeds or experiment.seeds
-            seeds = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
+            plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
+            seeds = _in_orders(plain, part.orders, quick)
             for method in _thinned(spec, quick.points if quick else None).variants():
-                for how in settings:
+                for how, way in zip(settings, experiment.training.ways(), strict=True):
                     cell = Cell.of(stream, scenarios.find(scenario), method, how, spec.task_id_in)
-                    asked = [Asked(cell, seeds, full=_full(experiment, cell, given))]
+                    asked = [Asked(cell, seeds, full=_full(way, cell, given))]
                     if first:
                         asked.append(Asked(replace(cell, stream=first), seeds, validation=True))
                     yield _Planned(asked, cell.refusal(), spec.note, wanted(spec, scenario))
 
 
-def _full(experiment: Experiment, cell: Cell, seeds: str) -> dict[str, int]:
+def _full(way: Mapping[str, Any], cell: Cell, seeds: str) -> dict[str, int]:
     """How long the experiment's file has a cell, whatever the options make of it."""
-    usual, training = cell.stream.defaults, experiment.training
-    length = {"epochs": training.epochs} if training.epochs else {"iters": training.iters or usual.iters}
-    width = {"hidden": training.hidden or usual.hidden} if cell.hidden else {}
+    usual = cell.stream.defaults
+    length = {"epochs": way["epochs"]} if way["epochs"] else {"iters": way["iters"] or usual.iters}
+    width = {"hidden": way["hidden"] or usual.hidden} if _may_be_narrowed(way) else {}
     return {**length, "tasks": cell.stream.cut, **width, "seeds": len(parse_seeds(seeds))}
+
+
+def _may_be_narrowed(way: Mapping[str, Any]) -> bool:
+    """In a rehearsal: not a network whose width the file gives."""
+    return way["network"] in (None, "mlp")
 
 
 def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
@@ -294,10 +320,18 @@ def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
             points = _thinned(spec, quick.points if quick else None).points * len(experiment.training.ways())
             points *= 2 if experiment.validation else 1
             given = spec.seeds or part.seeds or experiment.seeds
-            seeds = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
+            plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
+            seeds = _in_orders(plain, part.orders, quick)
             cells += points
             runs += points * len(seeds) if wanted(spec, scenario) else 0
     return cells, runs
+
+
+def _in_orders(seeds: Sequence[int], orders: str | None, quick: QuickSpec | None) -> tuple[Seed, ...]:
+    """Each seed in these orders; in a rehearsal no more of them than it has seeds."""
+    if orders is None or quick is None:
+        return seeds_in_orders(seeds, orders)
+    return seeds_in_orders(seeds, parse_seeds(orders, "orders")[: len(parse_seeds(quick.seeds))])
 
 
 def _seeds(given: str, quick: QuickSpec | None) -> tuple[int, ...]:
@@ -315,7 +349,7 @@ def _settings(experiment: Experiment, options: Options, usual: Defaults) -> list
                 given["epochs"] = 1
             else:
                 given["iters"] = min(experiment.quick.iters, given["iters"] or usual.iters)
-            if experiment.quick.hidden and given["network"] in (None, "mlp"):
+            if experiment.quick.hidden and _may_be_narrowed(given):
                 given["hidden"] = min(experiment.quick.hidden, given["hidden"] or usual.hidden)
         if options.iters is not None:
             given |= {"iters": options.iters, "epochs": None}

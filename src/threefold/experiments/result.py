@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from threefold.experiments.cell import Cell
-from threefold.results import Published, Record, Summary, Verdict, summarize, unpack, verdict
+from threefold.results import Published, Record, Seed, Summary, Verdict, seed_of, summarize, unpack, verdict
 
 Summaries = dict[str, Summary]
 
@@ -23,13 +23,13 @@ class Result:
     records: Sequence[Record]
 
     @property
-    def seeds(self) -> list[int]:
-        return [record.spec["seed"] for record in self.records]
+    def seeds(self) -> list[Seed]:
+        return [seed_of(record.spec) for record in self.records]
 
     @property
-    def diverged(self) -> list[int]:
+    def diverged(self) -> list[Seed]:
         """Seeds whose training ended in numbers that are not finite."""
-        return [record.spec["seed"] for record in self.records if record.status == "diverged"]
+        return [seed_of(record.spec) for record in self.records if record.status == "diverged"]
 
     @property
     def accuracy(self) -> Summary:
@@ -52,7 +52,8 @@ class Result:
         return np.array([record.initial for record in self.records])
 
     def kept(self, name: str) -> NDArray[np.uint8]:
-        """What the method kept to look at later, for each seed and task: "dreams" are images of the generator."""
+        """What the method kept to look at later, for each seed and task: "dreams" are generated images,
+        "exemplars" stored ones."""
         return np.stack([unpack(record.kept[name]) for record in self.records])
 
     @property

@@ -13,7 +13,7 @@ from threefold.experiments.result import Result
 from threefold.experiments.scheduler import Watcher, train_requests
 from threefold.methods import Method, Part
 from threefold.networks import AnyNetwork
-from threefold.streams import Stream
+from threefold.streams import Boundaries, Stream
 
 
 class PythonWarnings(Watcher):
@@ -29,7 +29,9 @@ def run(
     scenario: str,
     method: Method | Part | str = "none",
     seeds: str | int | Iterable[int] = 20,
+    orders: str | int | Iterable[int] | None = None,
     tasks: int | None = None,
+    boundaries: Boundaries | str | None = None,
     task_id_in: str | None = None,
     network: AnyNetwork | Callable[[Any], nn.Module] | str = "mlp",
     optimizer: Optimizer | str = "adam",
@@ -40,23 +42,43 @@ def run(
     batch: int | None = None,
     hidden: int | None = None,
     augment: bool = False,
+    evaluate_every: int | None = None,
+    evaluate_first: int = 0,
+    evaluate_samples: int | str = 500,
+    training_curves: bool = False,
     device: str = "auto",
     precision: str = "auto",
     store: str | Path | None = "threefold.db",
 ) -> Result:
     """Train one method in one scenario, one network for each seed, all as one stack.
 
-    `stream` is a name such as "split-mnist" or a stream over data of your own; `seeds` a number of them (20 means 1
-    to 20), a text such as "3-7", or a list. `network` is a name such as "cnn:norm=group", or a class or function of
-    your own that takes the setting and gives a module; `optimizer` a name such as "sgd:lr=0.1,momentum=0.9". What is
-    not given (`tasks`, `iters` or `epochs`, `lr`, `batch`, `hidden`) is the paper's. `augment`: images
-    are shifted and mirrored at random. Runs that are in `store` are not trained again; `store=None` keeps nothing.
+    `stream` is a name such as "split-mnist:classes=5-3-2" or a stream over data of your own; `boundaries` says how
+    one task gives way to the next, such as "blurred:width=500"; `seeds` is a number of them (20 means 1 to 20), a
+    text such as "3-7", or a list; `orders`, written alike, are seeds for the tasks alone (their classes and order),
+    each of them with every seed. `network` is a name such as "cnn:norm=group", or a class or function of your own
+    that takes the setting and gives a module; `optimizer` a name such as "sgd:lr=0.1,momentum=0.9". What is not given
+    (`tasks`, `iters` or `epochs`, `lr`, `batch`, `hidden`) is the paper's. `augment`: images are shifted and mirrored
+    at random.
+
+    `evaluate_every`: test all tasks after every so many steps, too, and after each of the `evaluate_first` steps of a
+    task, on `evaluate_samples` test samples of each task ("all": on all); `training_curves`: and keep the loss and
+    the accuracy on training data. Runs that are in `store` are not trained again; `store=None` keeps nothing.
     """
     settings: dict[str, Any] = {"iters": iters, "epochs": epochs, "lr": lr, "batch": batch, "hidden": hidden}
     settings |= {"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment}
+    settings |= {"evaluate_every": evaluate_every, "evaluate_first": evaluate_first}
+    settings |= {"evaluate_samples": evaluate_samples, "training_curves": training_curves}
     settings |= {"device": device, "precision": precision}
     request = run_request(
-        stream, [str(scenario)], [method], seeds, tasks=tasks, task_id_in=task_id_in, settings=settings
+        stream,
+        [str(scenario)],
+        [method],
+        seeds,
+        orders=orders,
+        tasks=tasks,
+        boundaries=boundaries,
+        task_id_in=task_id_in,
+        settings=settings,
     )
     ((result,),) = train_requests([request], store, PythonWarnings())
     return result

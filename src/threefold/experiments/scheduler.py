@@ -8,7 +8,7 @@ from pathlib import Path
 
 from threefold.engine import Checkpoint, Progress
 from threefold.errors import ThreefoldError
-from threefold.experiments.cohort import Cohort, Run, as_begun, cut, described
+from threefold.experiments.cohort import Cohort, Run, cut, described, plan_around
 from threefold.experiments.executor import Executor, Local
 from threefold.experiments.in_progress import InProgress
 from threefold.experiments.request import Asked, Request
@@ -184,7 +184,7 @@ class Scheduler:
                 others.append(cohort)
             else:
                 again += cohort.runs
-        found = as_begun(again, begun, self.records.keys(), self.executor.memory)
+        found = plan_around(again, begun, self.records.keys(), self.executor.memory)
         if self.executor.largest_first:
             found.reverse()
         self.waiting = [*found, *others]

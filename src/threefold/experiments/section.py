@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from threefold.experiments.cell import Cell
 from threefold.experiments.result import Result
-from threefold.results import Record, Store, run_key
+from threefold.results import Record, Store, in_spec, run_key
 
 Kind = Literal["table", "budgets", "grids"]
 LENGTHS = {
@@ -58,7 +58,7 @@ def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
     for described in asked["cells"]:
         cell = Cell.of_description(described)
         shortened += _shortened(described)
-        records = [store.get(run_key(described["spec"] | {"seed": seed})) for seed in described["seeds"]]
+        records = [store.get(run_key(described["spec"] | in_spec(seed))) for seed in described["seeds"]]
         there = [record for record in records if record]
         left += len(records) - len(there)
         held_out = described.get("validation", False)

@@ -6,40 +6,50 @@ from itertools import islice
 from operator import index
 
 from threefold.errors import ThreefoldError
+from threefold.results import Ordered, Seed
 
 FORM = "use a count such as 20 (seeds 1 to 20), a range such as 3-7, or a list such as 1,5,9"
 MOST = 10_000  # seeds at once; a slip of the finger must not fill the memory
 
 
-def parse_seeds(given: str | int | Iterable[int]) -> tuple[int, ...]:
+def parse_seeds(given: str | int | Iterable[int], what: str = "seeds") -> tuple[int, ...]:
     """`20` means seeds 1 to 20, `3-7` a range, `1,5,9` a list; lists may hold ranges."""
     if isinstance(given, str):
         number = re.fullmatch(r"\s*([0-9]{1,18})\s*", given)
-        seeds = _count(given, int(number[1])) if number else _listed(given)
+        seeds = _count(what, given, int(number[1])) if number else _listed(what, given)
     elif isinstance(given, int):
-        seeds = _count(given, given)
+        seeds = _count(what, given, given)
     else:
         try:
             seeds = [_whole(seed) for seed in islice(given, MOST + 1)]
         except TypeError:
-            raise _wrong(given, "holds something else than whole numbers") from None
-        _few(given, len(seeds))
+            raise _wrong(what, given, "holds something else than whole numbers") from None
+        _few(what, given, len(seeds))
     if not seeds:
-        raise _wrong(given, "names no seed")
+        raise _wrong(what, given, "names no seed")
     if min(seeds) < 0:
-        raise _wrong(given, "names a negative seed")
+        raise _wrong(what, given, "names a negative seed")
     known: set[int] = set()
     for seed in seeds:
         if seed in known:
-            raise _wrong(given, f"names {seed} twice")
+            raise _wrong(what, given, f"names {seed} twice")
         known.add(seed)
     return tuple(seeds)
 
 
-def _wrong(given: object, why: str, advice: str = FORM) -> ThreefoldError:
+def seeds_in_orders(seeds: Sequence[int], orders: str | int | Iterable[int] | None) -> tuple[Seed, ...]:
+    """Each seed with each of these orders of tasks; None: each with its own."""
+    if orders is None:
+        return tuple(seeds)
+    every = parse_seeds(orders, "orders")
+    _few("orders", orders, len(seeds) * len(every))
+    return tuple(Ordered(seed, order) for seed in seeds for order in every)
+
+
+def _wrong(what: str, given: object, why: str, advice: str = FORM) -> ThreefoldError:
     text = str(given)
     shown = text if len(text) <= 60 else f"{text[:57]}..."
-    return ThreefoldError(f"seeds is '{shown}', which {why}; {advice}.")
+    return ThreefoldError(f"{what} is '{shown}', which {why}; {advice}.")
 
 
 def written_seeds(seeds: Sequence[int]) -> str:
@@ -62,26 +72,26 @@ def _whole(seed: object) -> int:
     return index(seed)  # type: ignore[arg-type]  # a NumPy integer becomes one of Python's
 
 
-def _count(given: object, number: int) -> list[int]:
-    _few(given, number)
+def _count(what: str, given: object, number: int) -> list[int]:
+    _few(what, given, number)
     return list(range(1, number + 1))
 
 
-def _listed(text: str) -> list[int]:
+def _listed(what: str, text: str) -> list[int]:
     seeds: list[int] = []
     for piece in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,18})(?:\s*-\s*([0-9]{1,18}))?\s*", piece)
         if match is None:
-            raise _wrong(text, "is none of the forms there are")
+            raise _wrong(what, text, "is none of the forms there are")
         first = int(match[1])
         last = int(match[2]) if match[2] else first
         if last < first:
-            raise _wrong(text, "has a range that runs backwards")
-        _few(text, len(seeds) + last - first + 1)
+            raise _wrong(what, text, "has a range that runs backwards")
+        _few(what, text, len(seeds) + last - first + 1)
         seeds.extend(range(first, last + 1))
     return seeds
 
 
-def _few(given: object, number: int) -> None:
+def _few(what: str, given: object, number: int) -> None:
     if number > MOST:
-        raise _wrong(given, f"names more than {MOST} seeds", f"use {MOST} at most")
+        raise _wrong(what, given, f"names more than {MOST}", f"use {MOST} at most")

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, PrivateAttr, ValidationError
 
-from threefold.engine import Adam, Optimizer, Schedule, find_optimizer, find_schedule
+from threefold.engine import Adam, Evaluation, Optimizer, Schedule, find_optimizer, find_schedule
 from threefold.engine.schedule import CONSTANT
 from threefold.errors import ThreefoldError, unknown
 from threefold.networks import AnyNetwork, MLPNetwork, find_network
@@ -25,6 +25,10 @@ class Settings(BaseModel):
     optimizer: Annotated[Optimizer, PlainValidator(find_optimizer)] = Adam()
     schedule: Annotated[Schedule, PlainValidator(find_schedule)] = CONSTANT
     augment: bool = Field(False, description="true or false")
+    evaluate_every: int | None = Field(None, ge=1, description="a whole number of steps, at least 1")
+    evaluate_first: int = Field(0, ge=0, description="a whole number of steps")
+    evaluate_samples: int | Literal["all"] = Field(500, description="a whole number of samples, at least 1, or all")
+    training_curves: bool = Field(False, description="true or false")
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "fp32", "tf32"] = "auto"
     _cuda: bool | None = PrivateAttr(None)
@@ -54,7 +58,25 @@ class Settings(BaseModel):
         if self.hidden and (not isinstance(self.network, MLPNetwork) or self.network.width):
             name = self.network.written()
             raise ThreefoldError(f"hidden is {self.hidden}, but network is '{name}'; hidden is short for mlp:width=.")
+        samples, every = self.evaluate_samples, self.evaluate_every
+        if isinstance(samples, int) and samples < 1:
+            raise ThreefoldError(f"evaluate_samples must be a whole number, at least 1, or all, got '{samples}'.")
+        given = [name for name in ("evaluate_first", "evaluate_samples", "training_curves") if self._given(name)]
+        if given and every is None:
+            name = given[0]
+            raise ThreefoldError(f"{name} is {getattr(self, name)}, but evaluate_every is not given; give it too.")
         return self
+
+    def _given(self, name: str) -> bool:
+        return bool(getattr(self, name) != type(self).model_fields[name].default)
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """During training; None: at the end of each task only."""
+        if self.evaluate_every is None:
+            return None
+        samples = None if self.evaluate_samples == "all" else self.evaluate_samples
+        return Evaluation(self.evaluate_every, self.evaluate_first, samples, self.training_curves)
 
     def elsewhere(self, cuda: bool | None) -> "Settings":
         """The same for training on other machines, which have CUDA devices or not; None: for training here."""

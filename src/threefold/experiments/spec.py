@@ -6,13 +6,13 @@ from importlib.resources import files
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from threefold import scenarios, streams
 from threefold.engine import find_optimizer, find_schedule
-from threefold.errors import ThreefoldError, unknown
+from threefold.errors import ThreefoldError, as_value_error, unknown
 from threefold.experiments.section import Kind
 from threefold.experiments.seeds import parse_seeds, written_seeds
 from threefold.experiments.settings import Settings
@@ -24,6 +24,7 @@ from threefold.reading import TOML_FILE, parse_toml, read_file
 from threefold.scenarios import TaskIdIn
 
 PAPER = ("table4", "table5", "tableB1", "figureC1", "figureD1", "figureD2")
+FURTHER = ("taskfree", "stability", "orders")  # experiments of ours on the paper's benchmarks
 Value = float | int | str | bool
 
 
@@ -31,22 +32,17 @@ def _of_ours(check: Any) -> AfterValidator:
     """Our own checks, as pydantic wants them: it gathers the errors of the whole file."""
 
     def checked(value: Any) -> Any:
-        _told(check, value)
+        with as_value_error():
+            check(value)
         return value
 
     return AfterValidator(checked)
 
 
-def _told(check: Any, value: Any) -> None:
-    try:
-        check(value)
-    except ThreefoldError as error:
-        raise ValueError(str(error)) from None
-
-
 NetworkName = Annotated[str, _of_ours(find_network)]
 OptimizerName = Annotated[str, _of_ours(find_optimizer)]
 StreamName = Annotated[str, _of_ours(streams.find)]
+BoundariesName = Annotated[str, _of_ours(streams.find_boundaries)]
 ScenarioName = Annotated[str, _of_ours(scenarios.find)]
 
 
@@ -54,10 +50,8 @@ def _seeds_as_text(given: Any) -> str:
     """TOML has lists and numbers of its own."""
     if not isinstance(given, list):
         return str(given)
-    try:
+    with as_value_error():
         return written_seeds(parse_seeds(given))
-    except ThreefoldError as error:
-        raise ValueError(str(error)) from None
 
 
 Seeds = Annotated[str, BeforeValidator(_seeds_as_text), _of_ours(parse_seeds)]
@@ -80,7 +74,7 @@ class MethodSpec(_Spec):
     @model_validator(mode="after")
     def _known(self) -> "MethodSpec":
         """Each value is tried once. All combinations are not: a short file can hold a grid of 10⁹ points."""
-        try:
+        with as_value_error():
             for key, value in self.values.items():
                 if value == []:
                     raise ThreefoldError(f"{key} of {self.method} must have at least one value, got '[]'.")
@@ -89,8 +83,6 @@ class MethodSpec(_Spec):
             for key, value in self.values.items():
                 for each in value[1:] if isinstance(value, list) else ():
                     self._build(first | {key: each})
-        except ThreefoldError as error:
-            raise ValueError(str(error)) from None
         return self
 
     @property
@@ -138,11 +130,16 @@ class TrainingSpec(_Spec):
     optimizer: OptimizerName | list[OptimizerName] | None = Field(None, description="one, or several to compare")
     schedule: Annotated[str, _of_ours(find_schedule)] | None = None
     augment: bool = Field(False, description="shift and mirror images at random")
+    evaluate_every: int | None = Field(None, ge=1, description="steps between two tests of all tasks")
+    evaluate_first: int = Field(0, ge=0, description="steps of each task after each of which they are tested as well")
+    evaluate_samples: int | Literal["all"] = Field(500, description="of each task's test data")
+    training_curves: bool = Field(False, description="keep the loss and the accuracy on training data, too")
 
     @model_validator(mode="after")
     def _consistent(self) -> "TrainingSpec":
         for given in self.ways():
-            _told(lambda given: Settings.checked(**given), given)
+            with as_value_error():
+                Settings.checked(**given)
         return self
 
     def ways(self) -> list[dict[str, Any]]:
@@ -167,6 +164,7 @@ class QuickSpec(_Spec):
     hidden: int | None = Field(None, ge=1)
     tasks: int | None = Field(None, ge=1, description="of the sequence that are learned; all if not given")
     seeds: Seeds = "2"
+    boundaries: BoundariesName | None = Field(None, description="between shorter tasks; the same if not given")
     points: int = Field(3, ge=2, description="values kept of a grid")
 
 
@@ -178,7 +176,9 @@ class PartSpec(_Spec):
     normalize: bool = Field(False, description="with the training data's mean and deviation")
     features: str | None = Field(None, description="FILE.py:FUNCTION or FILE.pt: what makes features of the data")
     tasks: int | None = Field(None, ge=1)
+    boundaries: BoundariesName = Field("sharp", description="between the tasks")
     seeds: Seeds | None = Field(None, description="of this part; the experiment's if not given")
+    orders: Seeds | None = Field(None, description="of the tasks, each with every seed; a seed's own if not given")
     scenarios: list[ScenarioName] = Field(default_factory=lambda: list(scenarios.SCENARIOS), min_length=1)
     methods: list[MethodSpec] = Field(min_length=1)
 
@@ -219,9 +219,9 @@ def load_experiment(path: str | Path) -> Experiment:
 
 
 def paper_experiment(name: str) -> Experiment:
-    """One of the paper's experiments."""
-    if name not in PAPER:
-        raise unknown("experiment", name, [*PAPER, "all"])
+    """One of the paper's experiments, or of ours."""
+    if name not in PAPER + FURTHER:
+        raise unknown("experiment", name, [*PAPER, *FURTHER, "all"])
     content = files("threefold.experiments").joinpath("paper", f"{name}.toml").read_bytes()
     return _parsed(content, name, name)
 

@@ -9,7 +9,7 @@ from threefold.experiments.command import at
 from threefold.experiments.in_progress import folder_of
 from threefold.experiments.lock import Note, progress_notes
 from threefold.experiments.section import Section, sections
-from threefold.results import Record, Store
+from threefold.results import Store
 from threefold.results.cohort_table import given_up
 
 
@@ -55,18 +55,12 @@ def cannot_be_read(name: str, why: str) -> str:
     return f"{name}: cannot be read ({why}); its runs are safe, and giving its command again mends it."
 
 
-def seconds(record: Record) -> float:
-    """What one run took of its cohort's time."""
-    cohort: int = record.environment.get("cohort", 1)
-    return sum(record.timings.values()) / cohort
-
-
 def time_left(store: Store, section: Section) -> timedelta | None:
     """The time left, one cohort after the other: a run takes what others of its method took, or others at all."""
     taken: dict[tuple[str, bool], list[float]] = defaultdict(list)  # on held-out data a run has few tasks
     for held_out, results in ((False, section.results), (True, section.validation)):
         for result in results:
-            taken[result.cell.method.name, held_out] += [seconds(record) for record in result.records]
+            taken[result.cell.method.name, held_out] += [record.seconds for record in result.records]
     if not taken:
         return None
     overall = mean(value for values in taken.values() for value in values)

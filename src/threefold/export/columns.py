@@ -10,27 +10,28 @@ import numpy as np
 
 from threefold.report.tables_csv import plain
 from threefold.results import Record
-from threefold.values import as_text
-
-PARTS = ("stream", "scenario", "method", "network", "optimizer")
+from threefold.values import written_as
 
 
 def described(run: Record) -> dict[str, Any]:
     """What a run is, in columns: what one selects and groups by; and all of it as JSON."""
     spec = run.spec
-    part = {name: _named(spec.get(name)) for name in (*PARTS, "training")}
+    training = {
+        name: _written(value) if isinstance(value, Mapping) else value for name, value in spec["training"].items()
+    }
     return {
         "key": run.key,
-        "stream": part["stream"].get("name"),
+        "stream": spec["stream"]["name"],
         "tasks": len(run.initial),
-        "scenario": part["scenario"].get("name"),
-        "task_id_in": part["scenario"].get("task_id_in"),
-        "method": part["method"].get("name"),
-        "hyperparameters": json.dumps(part["method"].get("hyperparameters", {}), ensure_ascii=False),
-        "seed": spec.get("seed"),
-        "network": _written(part["network"]),
-        "optimizer": _written(part["optimizer"]),
-        **{name: _written(value) if isinstance(value, Mapping) else value for name, value in part["training"].items()},
+        "scenario": spec["scenario"]["name"],
+        "task_id_in": spec["scenario"]["task_id_in"],
+        "method": spec["method"]["name"],
+        "hyperparameters": json.dumps(spec["method"]["hyperparameters"], ensure_ascii=False),
+        "seed": spec["seed"],
+        **({"order": spec["order"]} if "order" in spec else {}),
+        "network": _written(spec["network"]),
+        "optimizer": _written(spec["optimizer"]),
+        **training,
         "status": run.status,
         "diverged_at": run.diverged_at,
         "created": run.created,
@@ -38,16 +39,11 @@ def described(run: Record) -> dict[str, Any]:
     }
 
 
-def _written(part: Mapping[str, Any]) -> str | None:
-    """A network, an optimiser or a schedule in one column: sgd:lr=0.1,momentum=0.9."""
+def _written(part: Mapping[str, Any]) -> str:
+    """A network, an optimiser, a schedule or when tasks are tested, in one column, be its values usual or not."""
     if "name" not in part:
-        return None
-    pairs = ",".join(f"{name}={as_text(value)}" for name, value in part.get("hyperparameters", {}).items())
-    return f"{part['name']}:{pairs}" if pairs else str(part["name"])
-
-
-def _named(part: Any) -> dict[str, Any]:
-    return dict(part) if isinstance(part, Mapping) else {"name": part} if part is not None else {}
+        return written_as(None, "", part).removeprefix(":")
+    return written_as(None, part["name"], part["hyperparameters"])
 
 
 def columns(runs: Sequence[Record]) -> dict[str, list[Any]]:

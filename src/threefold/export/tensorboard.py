@@ -14,7 +14,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
 
 from threefold.export.columns import described
-from threefold.results import Record, square_images, unpack
+from threefold.results import Record, shown_images, unpack
 
 LONGEST = 120  # characters of a folder's name
 
@@ -51,8 +51,9 @@ def _summaries(run: Record) -> Iterator[tuple[int, Any]]:
     spec = json.dumps(run.spec, ensure_ascii=False, indent=2)
     yield 0, _made(summary.text, "spec", "\n".join(f"    {line}" for line in spec.splitlines()))
     yield 0, _made(summary.text, "accuracy matrix", _table(run))
-    if "dreams" in run.kept:
-        yield from _dreams(run)
+    for name in ("dreams", "exemplars"):
+        if name in run.kept:
+            yield from _pictures(run, name)
 
 
 def _made(kind: Callable[..., Any], *content: Any, **options: Any) -> Any:
@@ -82,9 +83,9 @@ def _table(run: Record) -> str:
     return "\n".join(lines)
 
 
-def _dreams(run: Record) -> Iterator[tuple[int, Any]]:
-    """What the generator dreamt after each task."""
-    images = square_images(unpack(run.kept["dreams"]))
+def _pictures(run: Record, name: str) -> Iterator[tuple[int, Any]]:
+    """Images that the method kept after each task."""
+    images = shown_images(unpack(run.kept[name]))
     for task, some in enumerate(() if images is None else images, start=1):
         strip = np.concatenate(list(some), axis=1)
-        yield task, _made(summary.image, "dreams", strip, dataformats="HWC"[: strip.ndim])
+        yield task, _made(summary.image, name, strip, dataformats="HWC"[: strip.ndim])

@@ -1,8 +1,10 @@
 """Continual-learning methods, one file for each of the paper's strategies."""
 
+from threefold.methods.agem import AGEM
 from threefold.methods.baselines import Offline
-from threefold.methods.exemplars import AGEM, ER, Exemplars, ICaRL
+from threefold.methods.exemplars import ER, Exemplars
 from threefold.methods.gating import XdG
+from threefold.methods.icarl import ICaRL
 from threefold.methods.learner import (
     Batch,
     Learner,

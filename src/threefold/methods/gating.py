@@ -31,6 +31,11 @@ class XdG(Part):
         if not setting.structure.hidden:
             name = setting.network.name
             return f"XdG gates linear and convolutional layers before the last one, and network {name} has none."
+        if folded := [layer.path for layer in setting.structure.hidden if not layer.by_sample]:
+            return (
+                f"XdG gates the units of each sample, so network {setting.network.name} must give {folded[0]} a row for"
+                " each, samples first."
+            )
         return None
 
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:
@@ -40,8 +45,11 @@ class XdG(Part):
             gated = min(units - 1, round(self.share * units))  # a layer without a unit computes nothing
             gates = torch.ones(len(tasks), units)
             for task in tasks:
-                chosen = torch.randperm(units, generator=generator(seed, "gates", task, layer))[:gated]
-                gates[task, chosen] = 0
+                source = generator(seed, "gates", task, layer)
+                if setting.tasks_end:
+                    gates[task, torch.randperm(units, generator=source)[:gated]] = 0
+                else:  # each unit by itself, as the authors do in task-free streams
+                    gates[task, torch.rand(units, generator=source) < self.share] = 0
             layers.append(gates)
         return {"gates": layers}
 

@@ -57,6 +57,7 @@ class Now(NamedTuple):
     """Where training stands. Rows of the masks are tasks, columns output units."""
 
     seen: Tensor  # how many tasks have been seen, the current one included (the paper's K)
+    earlier: Tensor  # how many tasks replays may be for
     active: Tensor  # units active for data of each task
     taught: Tensor  # units that were active before the current task: those that targets are defined over
     step: Tensor  # of the current task, counted from 0
@@ -66,7 +67,13 @@ class Now(NamedTuple):
     def at(cls, task: int, active: Tensor, taught: Tensor) -> "Now":
         """When this task is trained."""
         share = 1 / (task + 1)
-        return cls(torch.tensor(float(task + 1)), active, taught, torch.tensor(0), torch.tensor([share, 1 - share]))
+        shares = torch.tensor([share, 1 - share])
+        return cls(torch.tensor(float(task + 1)), torch.tensor(task), active, taught, torch.tensor(0), shares)
+
+    @classmethod
+    def in_flow(cls, active: Tensor) -> "Now":
+        """Where tasks have no ends: all units that are ever active are so from the start, and all has equal weight."""
+        return cls(torch.tensor(1.0), torch.tensor(0), active, active.clone(), torch.tensor(0), torch.full((2,), 0.5))
 
 
 class Samples(NamedTuple):
@@ -130,6 +137,7 @@ class Setting:
     batch: int
     network: AnyNetwork
     unit_interval: bool = True  # are all inputs in [0, 1]?
+    tasks_end: bool = True  # else `consolidate` is called by the clock
 
     @property
     def inputs(self) -> int:
@@ -339,9 +347,10 @@ class Stack(Protocol):
         """A copy of the classifiers, parameters and buffers, to be given to `Learner.logits` later."""
 
     def training_data(
-        self, chosen: Sequence[Tensor] | None = None, task: int | None = None
+        self, chosen: Sequence[Tensor] | None = None, task: int | Sequence[Tensor] | None = None
     ) -> Iterator[tuple[Batch, Tensor]]:
-        """The training data of the task just finished, in pieces; or the `chosen` indices of each replica, of `task`.
+        """The training data of the task just finished, in pieces; or the `chosen` indices of each replica, of `task`
+        (one for all, or for each replica a tensor with one for each index).
 
         Replicas' tasks differ in size: each sample comes with a weight, 0 for padding, that sums to 1 for a replica.
         """

@@ -7,9 +7,11 @@ from typing import Any
 
 from threefold.errors import ThreefoldError, unknown
 from threefold.fingerprint import is_ours
+from threefold.methods.agem import AGEM
 from threefold.methods.baselines import Offline
-from threefold.methods.exemplars import AGEM, ER, ICaRL
+from threefold.methods.exemplars import ER
 from threefold.methods.gating import XdG
+from threefold.methods.icarl import ICaRL
 from threefold.methods.method import Method
 from threefold.methods.part import Part
 from threefold.methods.regularization import EWC, SI, OnlineEWC

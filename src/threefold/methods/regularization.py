@@ -18,6 +18,11 @@ class EWC(Part):
         "training samples used for the Fisher information; all of a task's if not given", per_replica=False, ge=1
     )
 
+    def refuse(self, setting: Setting) -> str | None:
+        if setting.tasks_end:
+            return None
+        return f"{self.name} takes the Fisher information of a task when it ends, and in this stream none does."
+
     def penalty(self, learner: Learner) -> Quadratic | None:
         """λ/2 Σ_k Σ_i F_i^(k) (θ_i − θ̂_i^(k))² (equation 4), up to a constant that has no gradient."""
         memory = learner.memory[self.name]

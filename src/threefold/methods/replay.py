@@ -52,16 +52,17 @@ class ForEarlierTasks(Taught):
         Replays are shared equally over the earlier tasks, which take turns, on from one step to the next (A.1.1). If
         every sample is replayed for every task, there is a row for each that is ever earlier: shapes stay the same.
         """
-        outputs, earlier = learner.outputs, learner.now.seen.long() - 1
+        outputs, earlier = learner.outputs, learner.now.earlier
         if self.replayed_for == "one" or not outputs.scenario.task_known:  # else the task makes no difference
             return (torch.arange(samples, device=earlier.device) + learner.now.step * samples) % earlier
-        return (torch.arange(outputs.tasks - 1, device=earlier.device) % earlier).unsqueeze(1).expand(-1, samples)
+        rows = outputs.tasks - 1 if learner.setting.tasks_end else outputs.tasks
+        return (torch.arange(rows, device=earlier.device) % earlier).unsqueeze(1).expand(-1, samples)
 
     def mean(self, learner: Learner, losses: Tensor) -> Tensor:
         """The mean over samples, and over the tasks that they are for; rows that only repeat a task do not count."""
         if losses.dim() < 2:
             return losses.mean()
-        earlier = learner.now.seen - 1
+        earlier = learner.now.earlier
         counts = torch.arange(len(losses), device=losses.device) < earlier
         return torch.where(counts, losses.mean(-1), 0).sum() / earlier
 
@@ -90,12 +91,14 @@ class DGR(ForEarlierTasks):
     name = "dgr"
 
     def refuse(self, setting: Setting) -> str | None:
+        if not setting.tasks_end:
+            return f"{self.name} copies its generator when a task ends, and in this stream none does."
         if setting.unit_interval:
             return None
         return f"{self.name} generates values in [0, 1], but the data have others; scale them, or use another method."
 
     def networks(self, setting: Setting) -> dict[str, nn.Module]:
-        if setting.structure.convolutional:
+        if setting.structure.convolutional and len(setting.shape) == 3:
             return {"generator": ConvolutionalVAE(setting.shape)}
         return {"generator": VAE(setting.inputs, setting.hidden)}
 

@@ -3,13 +3,13 @@
 from threefold.networks.cnn import CNN
 from threefold.networks.dropout import drawing, uniform, with_addressed_dropout
 from threefold.networks.features import encoder
-from threefold.networks.layers import Hidden, Layer, Shift, initial_params
+from threefold.networks.layers import Shift, initial_params
 from threefold.networks.mlp import MLP
 from threefold.networks.resnet import ResNet18
-from threefold.networks.spec import NETWORKS, AnyNetwork, MLPNetwork, Network, OwnNetwork, find_network, written_shape
-from threefold.networks.structure import GateOn, HiddenLayer, Structure
+from threefold.networks.spec import NETWORKS, AnyNetwork, MLPNetwork, OwnNetwork, find_network, written_shape
+from threefold.networks.structure import GateOn, Structure
 from threefold.networks.vae import LATENT, VAE, ConvolutionalVAE, Decoder
-from threefold.networks.weights import Weights, load_weights
+from threefold.networks.weights import Weights
 
 __all__ = [
     "CNN",
@@ -21,11 +21,7 @@ __all__ = [
     "ConvolutionalVAE",
     "Decoder",
     "GateOn",
-    "Hidden",
-    "HiddenLayer",
-    "Layer",
     "MLPNetwork",
-    "Network",
     "OwnNetwork",
     "ResNet18",
     "Shift",
@@ -35,7 +31,6 @@ __all__ = [
     "encoder",
     "find_network",
     "initial_params",
-    "load_weights",
     "uniform",
     "with_addressed_dropout",
     "written_shape",

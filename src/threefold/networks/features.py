@@ -11,9 +11,10 @@ from torch.func import functional_call
 
 from threefold.data import Encoder
 from threefold.errors import ThreefoldError
-from threefold.networks.spec import NETWORKS, imported, written_shape
+from threefold.networks.spec import NETWORKS, written_shape
 from threefold.networks.structure import Structure
 from threefold.networks.weights import Weights, load_weights
+from threefold.own_code import imported
 from threefold.values import build
 
 
@@ -49,10 +50,10 @@ class _Features:
     """The features of one network, in eval mode."""
 
     def __init__(self, name: str, weights: Weights, seed: int, device: str) -> None:
-        told = weights.told["network"]
-        self.shapes, self.name = _Shapes(tuple(told["shape"]), told["units"]), name
+        about = weights.about["network"]
+        self.shapes, self.name = _Shapes(tuple(about["shape"]), about["units"]), name
         with torch.device("meta"):  # modules say how to compute; the weights are the file's
-            network = build(NETWORKS, "network", told["name"], told["hyperparameters"])
+            network = build(NETWORKS, "network", about["name"], about["hyperparameters"])
             self.net = network.build(self.shapes).eval()
         if weights.fitting(self.net, network.name) != self.net.state_dict().keys():
             raise ValueError("the output layer is another's")
@@ -73,9 +74,9 @@ class _Features:
 
 def _pretrained(name: str, file: str, seed: int, device: str) -> Encoder:
     weights = load_weights(file)
-    if not weights.told:
+    if not weights.about:
         raise _unusable(name, "has weights alone, and not the network that they belong to")
-    if weights.told.get("own"):
+    if weights.about.get("own"):
         raise _unusable(name, "has a network of your own, which only your code can build")
     if seed not in weights.seeds:
         known = ", ".join(map(str, weights.seeds))
@@ -86,9 +87,9 @@ def _pretrained(name: str, file: str, seed: int, device: str) -> Encoder:
         raise
     except Exception as error:  # the file may be anybody's
         raise _unusable(name, "has no network that can be built") from error
-    told = repr(sorted(weights.told["network"].items()))
-    total = sha256(f"{weights.sum} {told} seed {seed}".encode()).hexdigest()
-    return Encoder(features, total, name, bool(weights.told.get("normalized")))
+    about = repr(sorted(weights.about["network"].items()))
+    total = sha256(f"{weights.sum} {about} seed {seed}".encode()).hexdigest()
+    return Encoder(features, total, name, bool(weights.about.get("normalized")))
 
 
 def _unusable(name: str, why: str) -> ThreefoldError:

@@ -99,8 +99,8 @@ def check_parameters(net: nn.Module) -> None:
             )
 
 
-def check_dtype(told: str, tensor: Tensor) -> None:
-    """Whatever is computed with is of PyTorch's default kind, float32; `told` begins the sentence that refuses it."""
+def check_dtype(beginning: str, tensor: Tensor) -> None:
+    """Whatever is computed with is of PyTorch's default kind, float32, or refused in a sentence that begins so."""
     usual, found = (str(kind).removeprefix("torch.") for kind in (torch.get_default_dtype(), tensor.dtype))
     if found != usual:
-        raise ThreefoldError(f"{told} {usual}, got {found}.")
+        raise ThreefoldError(f"{beginning} {usual}, got {found}.")

@@ -1,11 +1,6 @@
 """Networks as values: a name and hyperparameters, or a function of the user's."""
 
-import sys
 from collections.abc import Callable
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, Protocol
 
 from pydantic import BeforeValidator, ConfigDict, InstanceOf, PositiveInt
@@ -17,7 +12,8 @@ from threefold.networks.layers import Activation
 from threefold.networks.mlp import MLP
 from threefold.networks.resnet import ResNet18
 from threefold.networks.weights import Weights, load_weights
-from threefold.values import Value, as_text, build, hyper, listed, pairs_of
+from threefold.own_code import own_code
+from threefold.values import Value, as_text, build, hyper, known, listed, pairs_of
 
 
 class Shapes(Protocol):
@@ -141,68 +137,22 @@ AnyNetwork = Network | OwnNetwork
 
 def find_network(given: Any) -> AnyNetwork:
     """The network that `cnn:norm=group`, `my_nets.py:Net`, `package.module:Net`, or a class or function stands for."""
-    if isinstance(given, Network | OwnNetwork):
+    if isinstance(given, OwnNetwork):
         return given
+    if isinstance(given, Network):
+        return known(NETWORKS, "network", given, "; give a function of the setting, or a class of modules")
     if callable(given):
         return OwnNetwork(given)
     if not isinstance(given, str):
         raise ThreefoldError(
             f"network must be a name such as 'cnn:norm=group', or a function of the setting, got {given!r}."
         )
-    name, _, rest = given.partition(":")
-    if name.endswith(".py") and not rest:
-        raise _lacks_a_name(name)
-    if rest and "=" not in rest and (name.endswith(".py") or name not in NETWORKS):
-        return OwnNetwork(imported(name, rest, "network"), given)
+    if own := own_code(given, "network", NETWORKS):
+        return OwnNetwork(own, given)
     name, values = pairs_of(given, "network")
     if name in NETWORKS and "init" in values:
         return build(NETWORKS, "network", name, {**values, "init": load_weights(values["init"])})
     return build(NETWORKS, "network", name, values)
-
-
-def imported(module: str, name: str, what: str) -> Any:
-    """What a file such as `my_nets.py`, or an importable module, has under that name."""
-    found = _module(module, f"{what} '{module}:{name}'")
-    if not callable(own := getattr(found, name, None)):
-        raise ThreefoldError(f"{what} '{module}:{name}' must name a class or function, and {module} has none of it.")
-    return own
-
-
-def _module(module: str, told: str) -> ModuleType:
-    """A file or module of the user's; `told`: how a sentence names what was asked for."""
-    try:
-        return _from_file(Path(module)) if module.endswith(".py") else import_module(module)
-    except FileNotFoundError as error:
-        raise ThreefoldError(f"{told} names a file that is not there; use FILE.py:NAME.") from error
-    except Exception as error:  # a user's file may raise anything
-        raise ThreefoldError(f"{told} cannot be imported ({type(error).__name__}: {error}).") from error
-
-
-def _lacks_a_name(file: str) -> ThreefoldError:
-    """What to say of a file alone: what it has that may be meant."""
-    found = _module(file, f"network '{file}'")
-    own = (name for name, value in vars(found).items() if getattr(value, "__module__", None) == found.__name__)
-    names = [name for name in own if callable(getattr(found, name)) and not name.startswith("_")] or ["NAME"]
-    use = " or ".join(f"{file}:{name}" for name in names)
-    return ThreefoldError(f"network '{file}' lacks the name of a class or function; use {use}.")
-
-
-def _from_file(path: Path) -> ModuleType:
-    """A file as a module of its name; the same file is imported once."""
-    known = sys.modules.get(path.stem)
-    if known and Path(getattr(known, "__file__", None) or "").resolve() == path.resolve():
-        return known
-    spec = spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[path.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[path.stem]
-        raise
-    return module
 
 
 def written_shape(shape: tuple[int, ...]) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from threefold.errors import ThreefoldError
 from threefold.networks.layers import NORMALISATIONS, Shift, check_dtype, check_parameters
@@ -26,6 +27,7 @@ class HiddenLayer:
     end: str  # of what follows them before the activation: itself, its bias or a normalisation
     units: int
     last: bool  # are the units the last axis of its output, as a linear layer's, or the channels?
+    by_sample: bool = True  # has it a row for each sample, so that each can be gated by itself?
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Structure:
     mapped: bool  # can one call do the work of all networks of a stack? For convolutions that is slower
     samples_mapped: bool  # can the gradients for several samples be taken at once?
     capturable: bool  # does it compute without asking for values, so that a GPU can be told all of a step beforehand?
-    has_modes: bool  # does it compute something else in training than in use?
+    has_modes: bool  # may it compute something else in training than in use?
 
     @classmethod
     def of(cls, net: nn.Module, name: str, shape: tuple[int, ...], units: int, device: str = "meta") -> "Structure":
@@ -65,35 +67,29 @@ class Structure:
         if found != (2, units):
             raise ThreefoldError(f"network {name} must give {units} logits for each sample, got {found} for two.")
         check_dtype(f"logits of network {name} must be", logits)
-        _check_buffers(net, name, shape, device)
-        weighted = [call for call in calls if isinstance(call.module, Weighted)]
-        for call in weighted:
-            if sum(call.module is other.module for other in weighted) > 1:
-                raise ThreefoldError(f"network {name} must call each layer once, and calls {call.path} twice.")
+        with _recorded(net, name) as (in_use, others):
+            _use(net, name, torch.zeros(3, *shape, device=device))
+        folded = {c.path for c in calls if c.rows != 2} | {c.path for c in in_use if c.rows != 3}
+        weighted, _ = _weighted(calls, name), _weighted(in_use, name)
         output = next((call for call in reversed(weighted) if isinstance(call.module, nn.Linear)), None)
-        if features:
-            size = prod(next(call.shape for call in calls if call.path == features))
-        elif output:
-            size = output.inputs
-        else:
-            raise ThreefoldError(
-                f"network {name} must have a linear layer, whose input is its features, or an attribute `features`."
-            )
+        size = _feature_size(calls, features, output, folded, name)
+        last = weighted[-1:] if weighted and not f"{weighted[-1].path}.".startswith("features.") else []
         convolutional = any(isinstance(call.module, nn.modules.conv._ConvNd) for call in weighted)
         maps = _maps(net, shape, device)
+        no_products = folded | operations.elsewhere | others.elsewhere
         return cls(
-            hidden=tuple(_hidden(calls, call) for call in weighted if call is not output),
+            hidden=tuple(_hidden(calls, call, call.path not in folded) for call in weighted if call not in last),
             output=output.path if output else None,
             features=features,
             feature_size=size,
-            activations=sum(prod(call.shape) for call in calls if not list(call.module.children())),
-            taps=tuple(Tap(call.path, call.shape) for call in calls if _by_products(call)),
+            activations=sum(prod(call.shape) for call in calls if call.is_leaf),
+            taps=tuple(Tap(c.path, c.shape) for c in in_use if _by_products(c) and c.path not in no_products),
             convolutional=convolutional,
             channels_last=convolutional and not any(isinstance(module, NORMALISATIONS) for module in net.modules()),
             mapped=not convolutional and maps,
             samples_mapped=maps,
             capturable=not operations.asks_for_values,
-            has_modes=any(True for _ in net.buffers()) or any(_has_modes(module) for module in net.modules()),
+            has_modes=any(True for _ in net.buffers()) or any(map(_may_have_modes, net.modules())),
         )
 
     @contextmanager
@@ -153,23 +149,60 @@ def _along_units(layer: HiddenLayer, factors: Tensor, output: Tensor) -> Tensor:
 class _Call:
     path: str
     module: nn.Module
-    inputs: int  # numbers of one sample
-    shape: tuple[int, ...]  # of one sample's output
+    inputs: int  # numbers of one row
+    rows: int  # of its output: samples, as a rule
+    shape: tuple[int, ...]  # of one row of its output
 
     @property
     def channels(self) -> int:
         """Units, where the module is linear: a sample may have several places there."""
         return self.shape[-1] if isinstance(self.module, nn.Linear) else self.shape[0]
 
+    @property
+    def is_leaf(self) -> bool:
+        """Is it a layer? One whose weights are computed by modules of its own is, too."""
+        return isinstance(self.module, Weighted) or not list(self.module.children())
 
-def _hidden(calls: list[_Call], call: _Call) -> HiddenLayer:
+
+def _weighted(calls: list[_Call], name: str) -> list[_Call]:
+    """The calls of layers with weights, in their order."""
+    found = [call for call in calls if isinstance(call.module, Weighted)]
+    for call in found:
+        if sum(call.module is other.module for other in found) > 1:
+            raise ThreefoldError(f"network {name} must call each layer once, and calls {call.path} twice.")
+    return found
+
+
+def _feature_size(calls: list[_Call], features: str | None, output: _Call | None, folded: set[str], name: str) -> int:
+    """How many features a sample has; that there is a row of them for each."""
+    if features:
+        own = [call for call in calls if call.path == features]
+        if len(own) != 1 or features in folded:
+            raise ThreefoldError(
+                f"network {name} must call its submodule {features} once, which must give a tensor with a row for each"
+                " sample."
+            )
+        return prod(own[0].shape)
+    if not output:
+        raise ThreefoldError(
+            f"network {name} must have a linear layer, whose input is its features, or an attribute `features`."
+        )
+    if output.path in folded:
+        raise ThreefoldError(
+            f"network {name} must give {output.path} a row for each sample, since its input is the features; or name a"
+            " submodule `features`."
+        )
+    return output.inputs
+
+
+def _hidden(calls: list[_Call], call: _Call, by_sample: bool) -> HiddenLayer:
     """What is called next may belong to the layer: its bias, or a normalisation of its channels."""
-    leaves = [each for each in calls if not list(each.module.children())]
+    leaves = [each for each in calls if each.is_leaf]
     after = leaves[leaves.index(call) + 1 :]
     end = call
     if after and isinstance(after[0].module, (Shift, *NORMALISATIONS)) and after[0].shape == call.shape:
         end = after[0]
-    return HiddenLayer(call.path, end.path, call.channels, isinstance(call.module, nn.Linear))
+    return HiddenLayer(call.path, end.path, call.channels, isinstance(call.module, nn.Linear), by_sample)
 
 
 def _maps(net: nn.Module, shape: tuple[int, ...], device: str) -> bool:
@@ -184,14 +217,14 @@ def _maps(net: nn.Module, shape: tuple[int, ...], device: str) -> bool:
     return True
 
 
-def _check_buffers(net: nn.Module, name: str, shape: tuple[int, ...], device: str) -> None:
-    """A test must change nothing: what is learned afterwards would depend on it."""
+def _use(net: nn.Module, name: str, x: Tensor) -> None:
+    """The network as in a test, which must change nothing: what is learned afterwards would depend on it."""
 
     def versions() -> dict[str, tuple[int, int]]:
         return {path: (id(buffer), buffer._version) for path, buffer in net.named_buffers()}
 
     training, before = net.training, versions()
-    net.eval()(torch.zeros(2, *shape, device=device))
+    net.eval()(x)
     net.train(training)
     if changed := [path for path, version in versions().items() if before.get(path) != version]:
         raise ThreefoldError(
@@ -200,17 +233,20 @@ def _check_buffers(net: nn.Module, name: str, shape: tuple[int, ...], device: st
 
 
 def _by_products(call: _Call) -> bool:
-    """Is a sample's gradient of this layer's weights a product? A class of a user's may do anything with them."""
+    """Is a sample's gradient of this layer's weights a product? A class or a hook of a user's may do anything."""
     module = call.module
+    if module._forward_hooks:
+        return False
     if type(module) is nn.Conv2d:
         return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
     return type(module) is nn.Linear or isinstance(module, Shift)
 
 
-def _has_modes(module: nn.Module) -> bool:
+def _may_have_modes(module: nn.Module) -> bool:
+    """A module of a user's may look at `self.training`."""
     from threefold.networks.dropout import Dropout
 
-    return isinstance(module, Dropout)
+    return isinstance(module, Dropout) or not type(module).__module__.startswith(("torch.nn.", "threefold.networks."))
 
 
 @contextmanager
@@ -226,7 +262,7 @@ def _recorded(net: nn.Module, name: str) -> Iterator[tuple[list[_Call], "_Operat
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             inside.pop()
             if isinstance(output, Tensor) and args and isinstance(args[0], Tensor) and output.dim() > 1:
-                calls.append(_Call(path, module, args[0][0].numel(), tuple(output.shape[1:])))
+                calls.append(_Call(path, module, args[0][0].numel(), len(output), tuple(output.shape[1:])))
 
         return hook
 
@@ -235,21 +271,25 @@ def _recorded(net: nn.Module, name: str) -> Iterator[tuple[list[_Call], "_Operat
             if path:
                 hooks.callback(module.register_forward_pre_hook(enter(path)).remove)
                 hooks.callback(module.register_forward_hook(leave(path)).remove)
-        yield calls, hooks.enter_context(_Operations(name, inside))
+        owners = {id(p): path for path, module in net.named_modules() for p in module.parameters(recurse=False)}
+        yield calls, hooks.enter_context(_Operations(name, inside, owners))
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Looks at each operation: one that draws from PyTorch's generator would make a network depend on those beside it;
-    one that asks for a value (`if x.mean() > 0:`) makes a GPU wait."""
+    one that asks for a value (`if x.mean() > 0:`) makes a GPU wait; one that uses a layer's weights elsewhere adds to
+    their gradient."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """PyTorch would import its compiler for this, which takes seconds."""
         return False
 
-    def __init__(self, name: str, inside: list[str]) -> None:
+    def __init__(self, name: str, inside: list[str], owners: Mapping[int, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.name, self.inside, self.asks_for_values = name, inside, False
+        self.name, self.inside, self.owners = name, inside, owners
+        self.asks_for_values = False
+        self.elsewhere: set[str] = set()  # modules whose parameters are used outside of them
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags and not _without_dropout(func, args, kwargs or {}):
@@ -260,6 +300,8 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}:
             self.asks_for_values = True
+        used = {self.owners.get(id(leaf)) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        self.elsewhere |= {path for path in used if path is not None and path != self.inside[-1]}
         return func(*args, **(kwargs or {}))
 
 

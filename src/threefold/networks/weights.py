@@ -31,7 +31,7 @@ class Weights:
     file: str | None = field(default=None, compare=False)  # None: only the sum is known
     seeds: tuple[int, ...] = field(default=(1,), compare=False)
     state: Mapping[str, Tensor] = field(default_factory=dict, compare=False)  # networks × …
-    told: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what `threefold pretrain` says of them
+    about: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what `threefold pretrain` says of them
 
     def of_seed(self, seed: int) -> dict[str, Tensor]:
         """The network that was trained with this seed, or where there is none, number 1 + (seed − 1) mod n of n."""
@@ -72,12 +72,12 @@ class Weights:
 
 def load_weights(path: str) -> Weights:
     """A state dict that `torch.save` wrote, or what `threefold pretrain` wrote. Nothing in it is ever executed."""
-    state, seeds, told = _parted(path, _read(path))
+    state, seeds, about = _parted(path, _read(path))
     digest = sha256(repr(seeds).encode())
     for name, value in sorted(state.items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.contiguous().flatten().view(torch.uint8).numpy().data)
-    return Weights(digest.hexdigest(), path, seeds, state, told)
+    return Weights(digest.hexdigest(), path, seeds, state, about)
 
 
 def _read(path: str) -> Any:
@@ -109,9 +109,9 @@ def _parted(path: str, found: Any) -> tuple[dict[str, Tensor], tuple[int, ...], 
         raise _refused(path, f"holds a {type(found).__name__}")
     if found.get("format") != FORMAT:
         return {name: value.unsqueeze(0) for name, value in _tensors(path, found).items()}, (1,), {}
-    seeds, told = found.get("seeds"), {name: value for name, value in found.items() if name != "state"}
+    seeds, about = found.get("seeds"), {name: value for name, value in found.items() if name != "state"}
     try:
-        check_plain(told)
+        check_plain(about)
     except ValueError as error:
         raise _refused(path, f"cannot be used: {error}") from error
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
@@ -120,7 +120,7 @@ def _parted(path: str, found: Any) -> tuple[dict[str, Tensor], tuple[int, ...], 
     for name, value in state.items():
         if value.shape[:1] != (len(seeds),):
             raise _refused(path, f"has {len(seeds)} seeds, but {name} of shape {_written(value.shape)}")
-    return state, tuple(seeds), told
+    return state, tuple(seeds), about
 
 
 def _tensors(path: str, found: Any) -> dict[str, Tensor]:

@@ -105,9 +105,9 @@ def _result_table(table: ResultTable, layout: Layout) -> Iterator[Block]:
     if signs := legend(table):
         yield Text(signs)
     yield evidence(table.cells, f"{table.stream}: the evidence for each cell", layout)
-    told = table.explanations + [f"{DASH} {r.row}, {r.column}: {r.reason}" for r in table.refused]
-    if told:
-        yield Items(told)
+    notes = table.explanations + [f"{DASH} {r.row}, {r.column}: {r.reason}" for r in table.refused]
+    if notes:
+        yield Items(notes)
     yield Text(f"Methods beside each other. {PAIRED}")
     yield Items([column.sentence for column in table.significance])
 
@@ -209,14 +209,14 @@ def selected(chart: Chart) -> Table:
     }
     shown = {name: choices for name, choices in columns.items() if any(choices)}
     rows = [[s.method, s.scenario, *(_choice(c[place]) for c in shown.values())] for place, s in enumerate(found)]
-    told = [f"{chart.title}: selected values and the accuracy they lead to"]
+    notes = [f"{chart.title}: selected values and the accuracy they lead to"]
     if seen := max(s.seen for s in found):
-        told.append(f"without peeking: by training data held out of the first {count(seen, 'task')}")
+        notes.append(f"without peeking: by training data held out of the first {count(seen, 'task')}")
     if any(s.first and s.first.text == ALL_ALIKE for s in found):
-        told.append("the first task alone leaves no choice where its training does not depend on the value")
+        notes.append("the first task alone leaves no choice where its training does not depend on the value")
     if any(choice and choice.elsewhere for s in found for choice in (s.paper, s.honest)):
-        told.append("†: not a point of the grid, so the seeds are those of the table")
-    return Table("; ".join(told), ["Method", "Scenario", *shown], rows, [s.method for s in found], left=2)
+        notes.append("†: not a point of the grid, so the seeds are those of the table")
+    return Table("; ".join(notes), ["Method", "Scenario", *shown], rows, [s.method for s in found], left=2)
 
 
 def _choice(choice: Choice | None) -> str:

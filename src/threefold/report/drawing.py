@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import IdentityTransform, ScaledTranslation
 
-from threefold.report.figures import dreams, mosaic
+from threefold.report.figures import mosaic, pictures
 from threefold.report.palette import HUES, LINES, STRATEGIES, legible_on, ramp
 from threefold.report.panels import WHO, By, Chart, Line, Mark, Panel, reach
 from threefold.report.svg import limits, log_ticks, spread
@@ -134,11 +134,10 @@ def _label_levels(axis: Axes, panel: Panel) -> None:
 
 def _legend(figure: Figure, chart: Chart, empty: Sequence[Axes]) -> None:
     """Curves and marks; shades apart from them."""
-    lines = {line.label: line for panel in chart.panels for line in panel.lines}
-    by = {mark.by for panel in chart.panels for mark in panel.marks}
+    by = chart.selected_by
     handles: list[Line2D] = []
     shades: list[Line2D] = []
-    for name, line in sorted(lines.items(), key=lambda item: item[1].hue):
+    for name, line in sorted(chart.lines.items(), key=lambda item: item[1].hue):
         marker, size = _marker(line, bool(by))
         handle = Line2D([], [], color=_color(line), marker=marker, markersize=size, label=name)
         (handles if line.shade is None else shades).append(handle)
@@ -234,9 +233,9 @@ def draw_matrices(table: ResultTable) -> Figure:
     return figure
 
 
-def draw_dreams(table: ResultTable) -> Figure:
-    """Images of the generator after each task (down), always of the same latent variables (across); first seed."""
-    shown = [(found, images) for found in table.cells if (images := dreams(found)) is not None]
+def draw_pictures(table: ResultTable, kept: str) -> Figure:
+    """Images that methods kept after each task (down); first seed."""
+    shown = [(found, images) for found in table.cells if (images := pictures(found, kept)) is not None]
     columns = min(2, len(shown))
     rows = math.ceil(len(shown) / columns)
     tasks, across = shown[0][1].shape[:2]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from threefold.experiments import Section
 from threefold.report.charts import charts
 from threefold.report.panels import Chart
 from threefold.report.tables import TableCell, result_tables
-from threefold.results import square_images
+from threefold.results import shown_images
 from threefold.results.output import check_output, contains, replacing
 
 if TYPE_CHECKING:
@@ -28,6 +28,22 @@ MARKS = {  # by which a later figure knows that it may replace this one
     "png": b"Software\0threefold",
 }
 LONGEST = 120  # characters of a file's name
+
+
+class Caption(NamedTuple):
+    """What a page says of pictures."""
+
+    title: str
+    alt: str  # before the number of tasks
+    permuted: str  # what looks like noise where pixels are permuted
+
+
+PICTURES = {  # that methods keep after each task, by the name that they keep them by
+    "dreams": Caption(
+        "What the generator dreams after each task (down)", "Images of the generator after", "a good dream"
+    ),
+    "exemplars": Caption("What is stored first of each task (down)", "Stored images of", "an image"),
+}
 
 STYLE: dict[Any, Any] = {
     "font.size": 8.0,
@@ -107,7 +123,7 @@ def _write(figure: "Figure", path: Path, shown: str | None = None) -> None:
 
 def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], Figure]]]":
     """Every figure by a name that a file can have, drawn when called."""
-    from threefold.report.drawing import draw_chart, draw_curves, draw_dreams, draw_matrices
+    from threefold.report.drawing import draw_chart, draw_curves, draw_matrices, draw_pictures
 
     taken: set[str] = set()
 
@@ -127,17 +143,18 @@ def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], F
             base = f"{section.name}-{table.stream}"
             yield named(f"{base}-forgetting"), partial(draw_curves, table)
             yield named(f"{base}-matrices"), partial(draw_matrices, table)
-            if any(dreams(e) is not None for e in table.cells):
-                yield named(f"{base}-dreams"), partial(draw_dreams, table)
+            for kept in PICTURES:
+                if any(pictures(e, kept) is not None for e in table.cells):
+                    yield named(f"{base}-{kept}"), partial(draw_pictures, table, kept)
 
 
-def dreams(found: TableCell) -> NDArray[np.uint8] | None:
-    """What the generator of the first seed dreamt: tasks × images × rows × columns, in colour × 3; None without it."""
+def pictures(found: TableCell, kept: str) -> NDArray[np.uint8] | None:
+    """What was kept of the first seed's run: tasks × images × rows × columns, in colour × 3; None without it."""
     try:
-        images = found.result.kept("dreams")[0]
+        images = found.result.kept(kept)[0]
     except (KeyError, ValueError):  # not kept, or not by every run alike
         return None
-    return square_images(images)
+    return shown_images(images)
 
 
 def mosaic(images: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -3,7 +3,7 @@
 import math
 
 from threefold.experiments import Cell
-from threefold.experiments.cell import given
+from threefold.experiments.description import given
 from threefold.methods import METHODS, Method, Part
 from threefold.results import Difference, Published, Summary
 

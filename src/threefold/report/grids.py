@@ -217,12 +217,12 @@ def _key(panels: Sequence[Panel]) -> str:
         rings += ", on the axis where it was never trained"
     shades = any(line.shade is not None for panel in panels for line in panel.lines)
     bands = f"Bands: ± 1 SEM{', of many curves only of the best' if shades else ''}."
-    told = [bands, f"{rings}.", "Dots: the best of ours.", "Both look at the test sets of all tasks."]
+    sentences = [bands, f"{rings}.", "Dots: the best of ours.", "Both look at the test sets of all tasks."]
     if any(mark.by == "honest" for mark, _ in marks):
-        told.append("Triangles: what training data held out of the first tasks would have selected.")
+        sentences.append("Triangles: what training data held out of the first tasks would have selected.")
     if any(panel.lost for panel in panels):
-        told.append("Crosses: diverged.")
-    return " ".join(told)
+        sentences.append("Crosses: diverged.")
+    return " ".join(sentences)
 
 
 def _meaning(cell: Cell, axis: Axis) -> str:

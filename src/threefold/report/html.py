@@ -1,23 +1,33 @@
-"""The report as one page that opens offline: nothing is fetched, nothing is run, all text is escaped."""
+"""The report as one page that opens offline: nothing is fetched, nothing is run, all text is escaped.
 
+The pages themselves are templates: `page.html`, and `parts.html`, of which the live page is made, too.
+"""
+
+import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from html import escape
+from functools import cached_property
+from hashlib import sha256
 from importlib.resources import files
-from string import Template
+from typing import Any
 
-from threefold.experiments import Section
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from threefold.experiments import Result, Section
+from threefold.experiments.command import reproducing
 from threefold.experiments.spec import PAPER
+from threefold.report import svg
 from threefold.report.charts import charts
-from threefold.report.formatting import count, duration, moment
-from threefold.report.html_section import detail, whole
+from threefold.report.document import Table, evidence_of, panel_table, selected
+from threefold.report.figures import PICTURES, mosaic, pictures
+from threefold.report.formatting import DASH, NOT_RUN, count, difference, duration, moment, number, plus_minus, signed
 from threefold.report.palette import HUES, LINES, ON_DARK, ramp
-from threefold.report.panels import Chart
+from threefold.report.panels import WHO, By, Chart
+from threefold.report.paper_statements import statements
 from threefold.report.provenance import distinct, machine_seconds, provenance
-from threefold.report.svg import SHADES
-from threefold.report.tables import RULE, ResultTable, result_tables
+from threefold.report.tables import PAIRED, RULE, Column, ResultTable, incomplete, remarks, result_tables, selection
 from threefold.results import Published, utc_now
 from threefold.version import VERSION
 
@@ -28,20 +38,13 @@ JUDGED = {
     "unjudged": "not judged",
     "alone": "nothing published",
 }
-
-
-def render(sections: Sequence[Section]) -> str:
-    found = arrange(sections)
-    bodies = [
-        f'<section id="{each.name}">{whole(each.section, each.tables, each.charts, detail)}</section>' for each in found
-    ]
-    return Template(_file("page.html")).substitute(
-        title="threefold: results",
-        style=style(),
-        summary=summary(found),
-        body="\n".join([*bodies, closing(sections)]),
-        footer=f"Written by threefold {escape(VERSION)} on {escape(moment(utc_now()))}.",
-    )
+MEASURES = {
+    "learning_accuracy": ("Learning accuracy", "on each task right after it was learned"),
+    "forgetting": ("Forgetting", "fall from the best accuracy ever had"),
+    "backward_transfer": ("Backward transfer", "what later tasks did to earlier ones"),
+    "forward_transfer": ("Forward transfer", "what earlier tasks did for later ones"),
+}
+SIGNS: dict[By, str] = {"paper": "○", "best": "●", "honest": "▾"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +56,11 @@ class Arranged:
     tables: Sequence[ResultTable]
     charts: Sequence[Chart]
 
+    @cached_property
+    def judged(self) -> Counter[str]:
+        """How many cells were judged how."""
+        return Counter(cell.code for table in self.tables for cell in table.cells)
+
 
 def arrange(sections: Sequence[Section]) -> list[Arranged]:
     drawn = charts(sections)
@@ -61,52 +69,56 @@ def arrange(sections: Sequence[Section]) -> list[Arranged]:
             f"e{place}",
             section,
             result_tables(section) if section.kind == "table" else [],
-            [drawing for of, drawing in drawn if of is section],
+            [chart for of, chart in drawn if of is section],
         )
         for place, section in enumerate(sections)
     ]
 
 
-@cache
-def _file(name: str) -> str:
-    return files("threefold.report").joinpath(name).read_text(encoding="utf-8")
+def render(sections: Sequence[Section]) -> str:
+    page = templates.get_template("report/page.html")
+    return page.render(arranged=arrange(sections), style=style(), version=VERSION, now=utc_now())
+
+
+def part(name: str, *given: object) -> str:
+    """One of the macros of `parts.html`."""
+    return str(getattr(templates.get_template("report/parts.html").module, name)(*given))
 
 
 def style() -> str:
     """The style sheet, and the colours of curves in light and in dark."""
+    shades = range(svg.SHADES)
     light = [f".s{i} {{ --c: {color}; }}" for i, color in enumerate(HUES)]
-    light += [f".r{i} {{ --c: {ramp(0.9 * i / (SHADES - 1), LINES)}; }}" for i in range(SHADES)]
+    light += [f".r{i} {{ --c: {ramp(0.9 * i / (svg.SHADES - 1), LINES)}; }}" for i in shades]
     dark = [f".s{i} {{ --c: {color}; }}" for i, color in enumerate(ON_DARK)]
-    dark += [f".r{i} {{ --c: {ramp(0.3 + 0.7 * i / (SHADES - 1), LINES)}; }}" for i in range(SHADES)]
-    return f"{_file('page.css')}{' '.join(light)}\n@media (prefers-color-scheme: dark) {{ {' '.join(dark)} }}"
+    dark += [f".r{i} {{ --c: {ramp(0.3 + 0.7 * i / (svg.SHADES - 1), LINES)}; }}" for i in shades]
+    sheet = files("threefold.report").joinpath("page.css").read_text(encoding="utf-8")
+    return f"{sheet}{' '.join(light)}\n@media (prefers-color-scheme: dark) {{ {' '.join(dark)} }}"
 
 
-def summary(arranged: Sequence[Arranged]) -> str:
-    """How many cells agree, for all experiments and for each."""
+def anchor(*words: str) -> str:
+    """A name for a place on the page, the same whenever the page is made: links to it last."""
+    return f"c{sha256(repr(words).encode()).hexdigest()[:12]}"
+
+
+def table_anchor(table: ResultTable, *words: str) -> str:
+    return anchor(table.section.name, table.stream, *words)
+
+
+def judgements(arranged: Sequence[Arranged]) -> dict[str, str]:
+    """Those that there are, and what each means."""
+    return {code: meaning for code, meaning in JUDGED.items() if any(each.judged[code] for each in arranged)}
+
+
+def lede(arranged: Sequence[Arranged]) -> str:
+    """How many published numbers agree, and what that took."""
     sections = [each.section for each in arranged]
-    counts = [Counter(cell.code for table in each.tables for cell in table.cells) for each in arranged]
-    left = sum(section.left for section in sections)
-    shown = [code for code in JUDGED if any(each[code] for each in counts)]
-    rows = []
-    for each, judged_so in zip(arranged, counts, strict=True):
-        section = each.section
-        numbers = [len(section.results), *(judged_so[code] for code in shown)] + ([section.left] if left else [])
-        cells = "".join(f"<td>{number or ''}</td>" for number in numbers)
-        rows.append(f'<tr><th><a href="#{each.name}">{escape(section.title)}</a></th>{cells}</tr>')
-    records = distinct(sections)
-    lede = f"{count(len(records), 'run')}, {duration(machine_seconds(records))} of machine time."
+    records, left = distinct(sections), sum(section.left for section in sections)
+    text = f"{count(len(records), 'run')}, {duration(machine_seconds(records))} of machine time."
     if judged := _each_once(arranged):
-        agree = sum(verdict == "agrees" for verdict in judged)
-        lede = f"Of {count(len(judged), 'published number')} measured here, {count(agree, 'agrees', 'agree')}. {lede}"
-    if left:
-        lede += f" {count(left, 'run')} still to be trained."
-    names = ["Experiment", "cells", *(JUDGED[code] for code in shown)] + (["runs left"] if left else [])
-    head = "".join(f"<th>{escape(text)}</th>" for text in names)
-    return (
-        f'<p class="lede">{escape(lede)}</p><table class="summary"><thead><tr>{head}</tr></thead>'
-        f'<tbody>{"".join(rows)}</tbody></table><nav><ul><li><a href="#reading">How cells are judged</a></li>'
-        '<li><a href="#places">What was run where</a></li></ul></nav>'
-    )
+        agree = sum(code == "agrees" for code in judged)
+        text = f"Of {count(len(judged), 'published number')} measured here, {count(agree, 'agrees', 'agree')}. {text}"
+    return text + (f" {count(left, 'run')} still to be trained." if left else "")
 
 
 def _each_once(arranged: Sequence[Arranged]) -> list[str]:
@@ -121,14 +133,58 @@ def _each_once(arranged: Sequence[Arranged]) -> list[str]:
     return list(found.values())
 
 
-def closing(sections: Sequence[Section]) -> str:
-    """How cells are judged, and where everything was run."""
-    places = ""
-    for origin in provenance(sections):
-        software = f"<br><small>{escape(origin.software)}</small>"
-        places += f"<li><b>{escape(origin.device)}</b>: {escape(origin.sentence)}{software}</li>"
-    return (
-        f'<section id="reading"><h2>How cells are judged</h2><p>{escape(RULE)}</p></section>\n'
-        '<section id="places"><h2>What was run where, when and for how long</h2><p>Networks trained as one stack share'
-        f" the time of their cohort; each run is counted once.</p><ul>{places}</ul></section>"
-    )
+def pairs(column: Column) -> Table:
+    """The methods of a column beside each other."""
+    rows = []
+    for pair in column.tested:
+        found = pair.difference
+        effect = signed(found.effect).replace("inf", "∞")  # the difference is the same for every seed
+        tested = [str(found.seeds), f"{pair.p_holm:.2g}", "yes" if pair.significant else "no"]
+        rows.append([pair.first, pair.second, difference(found), effect, *tested])
+    header = ["First", "Second", "First − second [95%]", "Effect d", "Seeds", "p (Holm)", "Differs"]
+    return Table(column.title, header, rows, left=2)
+
+
+def measures(result: Result) -> list[tuple[str, str, str]]:
+    """The metrics beside the accuracy: what they are called, what they mean, and what they are."""
+    known = {name: value for name, value in result.metrics.items() if not math.isnan(value.mean)}
+    return [(*about, plus_minus(known[name])) for name, about in MEASURES.items() if name in known]
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def spec_text(result: Result) -> str:
+    """All that determines the runs, the seeds on one line."""
+    spec = json.dumps(result.cell.spec(), ensure_ascii=False, indent=2).removesuffix("\n}")
+    return f'{spec},\n  "seeds": {json.dumps(result.seeds)}\n}}'
+
+
+templates = Environment(
+    loader=PackageLoader("threefold", "."),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+templates.globals |= {
+    **{
+        "DASH": DASH,
+        "PICTURES": PICTURES,
+        "NOT_RUN": NOT_RUN,
+        "PAIRED": PAIRED,
+        "RULE": RULE,
+        "SIGNS": SIGNS,
+        "WHO": WHO,
+        "svg": svg,
+    },
+    **{
+        function.__name__: function
+        for function in (
+            *(count, difference, duration, moment, number, plus_minus, incomplete, remarks, selection, reproducing),
+            *(pictures, mosaic, provenance, machine_seconds, statements, selected, panel_table, evidence_of),
+            *(anchor, table_anchor, judgements, lede, pairs, measures, as_json, spec_text),
+        )
+    },
+}

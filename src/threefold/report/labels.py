@@ -29,8 +29,10 @@ WRITTEN: dict[Path, Mapping[str, type[Value]]] = {
 """What is told as the command line writes it, `cnn:channels=8-16`, and the kinds that are known of it."""
 
 HOW = (
-    *(("network",), ("network", "init"), ("optimizer",), ("stream", "normalized"), ("stream", "features")),
+    *(("network",), ("network", "init"), ("optimizer",)),
+    *(("stream", name) for name in ("tasks", "first", "data", "normalized", "features", "code")),
     *(("training", name) for name in ("iters", "epochs", "batch", "schedule", "augment")),
+    ("numerics",),
 )
 """How a cell is trained: told by every row of a table, where it is not the same for all."""
 
@@ -44,7 +46,7 @@ def places(cells: Sequence[Cell]) -> dict[Cell, tuple[str, str]]:
     specs = [cell.spec() for cell in cells]
     leaves = [dict(_leaves(spec)) for spec in specs]
     differing = [path for path in HOW if _kinds(leaves, [path]) > 1]
-    titles = [_told(title(own_parts(cell)), own, differing) for cell, own in zip(cells, leaves, strict=True)]
+    titles = [_extended(title(own_parts(cell)), own, differing) for cell, own in zip(cells, leaves, strict=True)]
     rows = tell_apart(list(zip(titles, columns, specs, strict=True)))
     return dict(zip(cells, zip(rows, columns, strict=True), strict=True))
 
@@ -74,11 +76,11 @@ def _longer(names: Sequence[str], places: Sequence[Hashable], leaves: Sequence[L
             by_place.setdefault(places[number], []).append(leaves[number])
         paths = _telling(list(by_place.values()))
         for number in mine:
-            longer[number] = _told(name, leaves[number], paths)
+            longer[number] = _extended(name, leaves[number], paths)
     return longer
 
 
-def _told(name: str, leaves: Leaves, paths: Sequence[Path]) -> str:
+def _extended(name: str, leaves: Leaves, paths: Sequence[Path]) -> str:
     """The name with what these paths lead to."""
     return _with(name, [_setting(path, leaves[path], paths) for path in paths if path in leaves])
 
@@ -125,8 +127,8 @@ def _key(path: Path, among: Sequence[Path]) -> str:
         return "code"
     if len(path) > 1 and path[-1] == "name":
         return path[-2]  # a method
-    told = [step for step in path if step != "hyperparameters"]
-    return ".".join(told[-2:]) if sum(other[-1] == path[-1] for other in among) > 1 else path[-1]
+    steps = [step for step in path if step != "hyperparameters"]
+    return ".".join(steps[-2:]) if sum(other[-1] == path[-1] for other in among) > 1 else path[-1]
 
 
 def _brief(leaf: str) -> str:

@@ -39,7 +39,7 @@ def explain(result: Result) -> Explanation | None:
     if judged and judged.outcome is Outcome.DIFFERS and published and mean < published.mean:
         return None
     seen = _last_task_only(result)
-    all_tasks = cell.stream.tasks == cell.stream.default_tasks  # with fewer an accuracy means something else
+    all_tasks = cell.stream.tasks == cell.stream.usual_tasks  # with fewer an accuracy means something else
     if published and published.mean < LOW and (judged or (all_tasks and mean > published.mean - NEAR)):
         mark = paper_was(cell)
         number = f"{published.mean:.2f}{f', {mark}' if mark else ''}"
@@ -58,11 +58,11 @@ def together(found: Iterable[tuple[str, str, Explanation]]) -> list[str]:
             alone.append(f"{row}, {column}: {why}")
         else:
             shared.setdefault((column, why.paper), []).append(f"{row} ({why.published})")
-    told = [
+    explained = [
         f"{column}, {', '.join(rows)}: low, and published as low (the paper's number in brackets). {why}".strip()
         for (column, why), rows in shared.items()
     ]
-    return told + alone
+    return explained + alone
 
 
 def _in_the_paper(cell: Cell) -> str:

@@ -121,6 +121,15 @@ class Chart:
         return list(dict.fromkeys(panel.column for panel in self.panels))
 
     @property
+    def lines(self) -> dict[str, Line]:
+        """The curves by their labels, of which several panels may have one: what a legend explains."""
+        return {line.label: line for panel in self.panels for line in panel.lines}
+
+    @property
+    def selected_by(self) -> set[By]:
+        return {mark.by for panel in self.panels for mark in panel.marks}
+
+    @property
     def fingerprint(self) -> str:
         """A sum of all that is shown, to the fourth digit: a picture carries it and so tells what it was drawn from."""
         shown: list[object] = [self.title, self.caption, self.key]

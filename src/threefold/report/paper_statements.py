@@ -123,8 +123,8 @@ def _judged(
     unknown = Counter(test.stream for test in tests if math.isnan(test.difference.p))
     if unknown:
         asked = Counter(test.stream for test in tests)
-        told = (f"{number} of {asked[stream]} on {stream}" for stream, number in unknown.items())
-        return Truth.OPEN, f"of the comparisons that it takes, {' and '.join(told)} cannot be made yet."
+        lacking = (f"{number} of {asked[stream]} on {stream}" for stream, number in unknown.items())
+        return Truth.OPEN, f"of the comparisons that it takes, {' and '.join(lacking)} cannot be made yet."
     unclear = [test for test in tests if not (test.above() or test.below())]
     return Truth.OPEN, f"the difference is not significant for {_listed(unclear)}."
 

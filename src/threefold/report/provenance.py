@@ -1,9 +1,7 @@
 """What was run where, when, and for how long."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from threefold.experiments import Section
 from threefold.report.formatting import count, duration, moment
@@ -60,11 +58,5 @@ def distinct(sections: Sequence[Section]) -> list[Record]:
 
 
 def machine_seconds(records: Iterable[Record]) -> float:
-    """A cohort's networks train as one stack and each records the time of all: each counts for its share."""
-    every = ((seconds, _cohort(record.environment)) for record in records for seconds in record.timings.values())
-    return sum(seconds / cohort for seconds, cohort in every if not math.isnan(seconds))
-
-
-def _cohort(environment: Any) -> int:
-    size = environment.get("cohort", 1)
-    return size if isinstance(size, int) and size > 0 else 1
+    """What the machine took for these runs."""
+    return sum(record.seconds for record in records)

@@ -4,11 +4,11 @@ import math
 from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
-from struct import pack
-from zlib import compress, crc32
+from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from threefold.report.formatting import short
 from threefold.report.palette import HUES, STRATEGIES, legible_on, ramp
@@ -285,18 +285,9 @@ def _figure(width: int, height: int, label: str, body: str, note: str = "", kind
 
 def picture(pixels: NDArray[np.uint8]) -> str:
     """An image as the address of a PNG that holds it: in colour, or grey in sixteen shades, two pixels to a byte."""
-    height, width, *colours = pixels.shape
-    if colours:
-        bits, colour_type = 8, 2
-    else:
-        bits, colour_type = 4, 0
-        shades = np.pad(pixels >> 4, ((0, 0), (0, width % 2)))
-        pixels = (shades[:, ::2] << 4 | shades[:, 1::2]).astype(np.uint8)
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return pack(">I", len(data)) + kind + data + pack(">I", crc32(kind + data))
-
-    header = pack(">IIBBBBB", width, height, bits, colour_type, 0, 0, 0)
-    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", compress(rows, 9)) + chunk(b"IEND", b"")
-    return f"data:image/png;base64,{b64encode(png).decode()}"
+    image, file = Image.fromarray(pixels), BytesIO()
+    if pixels.ndim == 2:
+        image = Image.fromarray(pixels >> 4)
+        image.putpalette([17 * shade for shade in range(16) for _ in "RGB"])
+    image.save(file, "PNG", compress_level=9, bits=8 if pixels.ndim > 2 else 4)
+    return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from threefold.engine import Adam
 from threefold.experiments import Cell, Result, Section
-from threefold.experiments.cell import same_value, written
+from threefold.experiments.description import same_value, written
 from threefold.methods import paper
 from threefold.report.budgets import stored
 from threefold.report.formatting import count, own_parts, paper_was, short, strategy, theirs, title, untuned
@@ -131,14 +131,14 @@ class TableCell:
     @property
     def _remedy(self) -> str:
         """Penalties pull a weight by strength × learning rate: with both too large it goes further away each step."""
-        cell, told = self.cell, ""
+        cell, reason = self.cell, ""
         strengths = {name: own["strength"] for name, own in cell.method.hyperparameters().items() if "strength" in own}
         given = {part.name for part in cell.method.parts if "strength" in part.model_fields_set}
         for part in strengths.keys() - given:
             chosen = paper.chosen(cell.stream.name, cell.scenario.name, part).get("strength")
             if chosen == strengths[part] and not same_value(cell.optimizer, Adam(lr=cell.lr)):
-                told = f"its strength {short(chosen)} is the paper's, chosen for Adam: "
-        return f"{told}give a smaller {'strength or ' if strengths else ''}learning rate"
+                reason = f"its strength {short(chosen)} is the paper's, chosen for Adam: "
+        return f"{reason}give a smaller {'strength or ' if strengths else ''}learning rate"
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,9 @@ class Column:
     @property
     def sentence(self) -> str:
         """Which pairs differ: the shorter of the two lists."""
-        return f"{self.title}: {self._told()}."
+        return f"{self.title}: {self._pairs()}."
 
-    def _told(self) -> str:
+    def _pairs(self) -> str:
         if not self.comparisons:
             return "one method only, nothing to compare"
         if not self.tested:
@@ -309,13 +309,13 @@ def remarks(section: Section) -> list[str]:
     shared: dict[str, list[str]] = {}
     for method, remark in section.notes.items():
         shared.setdefault(remark, []).append(method)
-    told = []
+    texts = []
     for remark, methods in shared.items():
         known = [rows[method] for method in methods if method in rows]
         names = dict.fromkeys(title(method) for method in known)
         brief = dict.fromkeys(untuned(method) for method in known)
-        told.append(f"{' and '.join(names if len(names) == 1 else brief) or methods[0]}: {remark}")
-    return told
+        texts.append(f"{' and '.join(names if len(names) == 1 else brief) or methods[0]}: {remark}")
+    return texts
 
 
 def incomplete(section: Section) -> str:
@@ -324,19 +324,19 @@ def incomplete(section: Section) -> str:
         return ""
     by_stream: dict[str, Counter[str]] = {}
     for cell, number in section.lacking.items():
-        by_stream.setdefault(cell.stream.title, Counter())[_told_briefly(cell)] += number
-    told = [
+        by_stream.setdefault(cell.stream.title, Counter())[_in_brief(cell)] += number
+    texts = [
         f"{stream}: {', '.join(f'{name} {number}' for name, number in several.items())}"
         for stream, several in by_stream.items()
     ]
     held_out = section.left - sum(section.lacking.values())
-    if held_out and (told or section.validation):
-        told.append(f"on data held out of the first tasks: {held_out}")
-    of_what = f" ({'; '.join(told)})" if told else ""
+    if held_out and (texts or section.validation):
+        texts.append(f"on data held out of the first tasks: {held_out}")
+    of_what = f" ({'; '.join(texts)})" if texts else ""
     return f"{count(section.left, 'run')} still to be trained{of_what}."
 
 
-def _told_briefly(cell: Cell) -> str:
+def _in_brief(cell: Cell) -> str:
     """The method without numbers that were given for it, but with what its stored data are used for."""
     budget, label = stored(cell)
     return untuned(own_parts(cell)) if budget is None else label

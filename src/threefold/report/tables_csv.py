@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from threefold.experiments import Section
-from threefold.experiments.cell import written
+from threefold.experiments.description import written
 from threefold.report.provenance import machine_seconds
 from threefold.report.tables import ResultTable, TableCell, result_tables
 

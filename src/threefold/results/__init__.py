@@ -3,68 +3,47 @@
 Accuracies are in per cent, as in the paper. Nothing here trains, and importing it does not load torch.
 """
 
-from threefold.results.merge import Merged, merge, together
-from threefold.results.metrics import (
-    average_accuracy,
-    backward_transfer,
-    forgetting,
-    forward_transfer,
-    learning_accuracy,
-    measure,
-)
+from threefold.results.curve import Curve
+from threefold.results.merge import merge, together
+from threefold.results.packed import pack, shown_images, unpack
 from threefold.results.published import Outcome, Published, Verdict, lookup, published_cells, verdict
-from threefold.results.record import Record, pack, run_key, square_images, unpack, utc_now
+from threefold.results.record import Record, run_key, utc_now
 from threefold.results.rows import Rows, is_rows, write_rows
-from threefold.results.statistics import (
-    Comparison,
-    Difference,
-    Estimate,
-    Paired,
-    Summary,
-    compare_all,
-    holm,
-    mean_sem,
-    paired,
-    summarize,
-    welch,
-)
+from threefold.results.seed import Ordered, Seed, in_spec, read_seed, seed_of, united
+from threefold.results.statistics import Comparison, Difference, Paired, Summary, compare_all, paired, summarize
 from threefold.results.store import Store
 
 __all__ = [
     "Comparison",
+    "Curve",
     "Difference",
-    "Estimate",
-    "Merged",
+    "Ordered",
     "Outcome",
     "Paired",
     "Published",
     "Record",
     "Rows",
+    "Seed",
     "Store",
     "Summary",
     "Verdict",
-    "average_accuracy",
-    "backward_transfer",
     "compare_all",
-    "forgetting",
-    "forward_transfer",
-    "holm",
+    "in_spec",
     "is_rows",
-    "learning_accuracy",
     "lookup",
-    "mean_sem",
-    "measure",
     "merge",
     "pack",
     "paired",
     "published_cells",
+    "read_seed",
     "run_key",
-    "square_images",
+    "seed_of",
+    "shown_images",
     "summarize",
     "together",
+    "united",
     "unpack",
     "utc_now",
     "verdict",
-    "welch",
     "write_rows",
 ]

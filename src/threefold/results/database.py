@@ -13,20 +13,13 @@ from pathlib import Path
 
 from threefold.errors import ThreefoldError
 
-STORE_FORMAT = 2
+STORE_FORMAT = 3
 APPLICATION_ID = 0x33464C44  # "3FLD": tells a store from every other program's database
 
 SCHEMA = (
     """CREATE TABLE runs (
-        id INTEGER PRIMARY KEY,
-        key TEXT NOT NULL UNIQUE,
-        stream TEXT, scenario TEXT, method TEXT, seed,
-        status TEXT NOT NULL, diverged_at INTEGER, created TEXT NOT NULL,
-        spec TEXT NOT NULL, initial TEXT NOT NULL, matrix TEXT NOT NULL,
-        timings TEXT NOT NULL, environment TEXT NOT NULL, kept TEXT NOT NULL,
-        sum TEXT NOT NULL
-    )""",
-    "CREATE INDEX runs_by_cell ON runs (stream, scenario, method, seed)",
+        id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, record TEXT NOT NULL, sum TEXT NOT NULL
+    )""",  # record: the run as JSON
     "CREATE TABLE experiments (name TEXT PRIMARY KEY, asked TEXT NOT NULL)",
     # in progress: the keys of its runs in order, the lock of the process that trains it, and why it was given up
     """CREATE TABLE cohorts (

@@ -10,6 +10,7 @@ from threefold.errors import ThreefoldError
 from threefold.results.record import Record, run_key
 from threefold.results.rows import Rows, is_rows
 from threefold.results.schema import check_run
+from threefold.results.seed import Seed, read_seed, seed_of, united
 from threefold.results.store import Store
 
 
@@ -51,8 +52,8 @@ def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str
 class _Elsewhere(Store):
     """A store that others made: what it holds is checked whole."""
 
-    def all(self, **wanted: Any) -> Iterator[Record]:
-        for record in super().all(**wanted):
+    def all(self) -> Iterator[Record]:
+        for record in super().all():
             try:
                 check_run(record.to_json())
             except ValueError as error:
@@ -79,12 +80,12 @@ def together(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, A
         for new in asked[what]:
             old = known.setdefault(run_key(new["spec"]), dict(new))
             if what == "cells":
-                old["seeds"] = sorted({*old["seeds"], *new["seeds"]})
+                old["seeds"] = united(old["seeds"], new["seeds"])
         both[what] = list(known.values())
     return both | {"command": _command(before, asked, _runs(both))}
 
 
-def _command(before: Mapping[str, Any], asked: Mapping[str, Any], runs: set[tuple[str, int]]) -> str:
+def _command(before: Mapping[str, Any], asked: Mapping[str, Any], runs: set[tuple[str, Seed]]) -> str:
     """What trains all that both asked for: one of their commands if it does, else one after the other.
 
     It is empty where some of it was asked for in Python, in a way that no command can repeat.
@@ -97,8 +98,8 @@ def _command(before: Mapping[str, Any], asked: Mapping[str, Any], runs: set[tupl
     return " && ".join(dict.fromkeys(f"{before['command']} && {asked['command']}".split(" && ")))
 
 
-def _runs(asked: Mapping[str, Any]) -> set[tuple[str, int]]:
-    return {(run_key(cell["spec"]), seed) for cell in asked["cells"] for seed in cell["seeds"]}
+def _runs(asked: Mapping[str, Any]) -> set[tuple[str, Seed]]:
+    return {(run_key(cell["spec"]), read_seed(seed)) for cell in asked["cells"] for seed in cell["seeds"]}
 
 
 def _compare(first: Record, where: str, second: Record, elsewhere: str, spare: str) -> None:
@@ -113,7 +114,7 @@ def _compare(first: Record, where: str, second: Record, elsewhere: str, spare: s
             ]
             raise ThreefoldError(
                 f"run {first.key[:12]} ({first.spec['method']['name']}, {first.spec['scenario']['name']}, seed"
-                f" {first.spec['seed']}) has two results: its {name} is {' and '.join(shown)}; nothing was merged;"
+                f" {seed_of(first.spec)}) has two results: its {name} is {' and '.join(shown)}; nothing was merged;"
                 f" merge without {spare}."
             )
 

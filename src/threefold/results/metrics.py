@@ -10,6 +10,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from threefold.results.curve import Curve
+
 
 def average_accuracy(matrix: ArrayLike) -> float:
     """Accuracy over all tasks at the end: (1/T) Σ_j R[T, j].
@@ -63,7 +65,7 @@ def forward_transfer(initial: ArrayLike, matrix: ArrayLike) -> float:
     return float((np.diagonal(accuracy, offset=1) - baseline[1:]).mean())
 
 
-def measure(initial: ArrayLike, matrix: ArrayLike) -> dict[str, float]:
+def measure(initial: ArrayLike, matrix: ArrayLike, curve: Curve | None = None) -> dict[str, float]:
     """Every metric of one run, by name."""
     return {
         "average_accuracy": average_accuracy(matrix),

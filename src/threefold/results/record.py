@@ -6,20 +6,15 @@ arithmetic and formatting need no special case, and `null` in JSON, which has no
 
 import json
 import math
-from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
-from zlib import compress, decompressobj
-from zlib import error as ZlibError
-
-import numpy as np
-from numpy.typing import NDArray
 
 from threefold.errors import ThreefoldError
+from threefold.results.curve import Curve
 from threefold.results.metrics import measure
 
 
@@ -42,6 +37,8 @@ def run_key(spec: Mapping[str, Any]) -> str:
 
 
 def _canonical(value: Any, place: str) -> Any:
+    if type(value) in (str, int, bool, type(None)):  # most of them; a plan has thousands of specs
+        return value
     match value:
         case None | bool():
             return value
@@ -53,7 +50,7 @@ def _canonical(value: Any, place: str) -> Any:
             if not math.isfinite(value):
                 raise ThreefoldError(f"{place} is {value}; it must be a finite number.")
             return int(value) if value.is_integer() else float(value)
-        case Mapping():
+        case dict() | Mapping():
             for name in value:
                 if not isinstance(name, str):
                     raise ThreefoldError(f"{place} has a field named {name!r}; the names of fields must be text.")
@@ -82,12 +79,14 @@ class Record:
     matrix: Sequence[Sequence[float]]
     """Row i: accuracy on every task after training on task i."""
     timings: Mapping[str, float]
-    """Seconds."""
+    """Seconds, of the whole cohort."""
     environment: Mapping[str, Any]
     """Where it was computed: device, precision, versions, git revision, platform."""
     kept: Mapping[str, Any] = field(default_factory=dict)
     """What a method wanted kept to look at later, such as the images that a generator dreamt after each task: for each
     name an array as `pack` writes it, tasks first."""
+    curves: Mapping[str, Any] = field(default_factory=dict)
+    """What was found during training, if anybody looked: for each name an array as `pack` writes it (`Curve`)."""
     created: str = field(default_factory=utc_now)
     diverged_at: int | None = None
     """Index (from 0) of the task in whose training a number stopped being finite; None for a run that finished."""
@@ -110,7 +109,18 @@ class Record:
     @cached_property
     def metrics(self) -> Mapping[str, float]:
         """What the accuracies say, by name. Computed, never stored: a metric that is added later is there for all."""
-        return measure(self.initial, self.matrix)
+        return measure(self.initial, self.matrix, self.curve)
+
+    @cached_property
+    def curve(self) -> Curve | None:
+        """What was found during training; None where nobody looked."""
+        return Curve.of(self.curves, len(self.initial)) if self.curves else None
+
+    @property
+    def seconds(self) -> float:
+        """Its share of the time that its cohort took: networks that are trained as one stack each record all of it."""
+        cohort: int = self.environment.get("cohort", 1)
+        return sum(self.timings.values()) / cohort
 
     def __eq__(self, other: object) -> bool:
         return self.to_json() == other.to_json() if isinstance(other, Record) else NotImplemented
@@ -127,9 +137,10 @@ class Record:
             "diverged_at": self.diverged_at,
             "initial": _without_nan(self.initial),
             "matrix": [_without_nan(row) for row in self.matrix],
-            "timings": _named_without_nan(self.timings),
+            "timings": dict(self.timings),
             "environment": dict(self.environment),
             "kept": dict(self.kept),
+            **({"curves": dict(self.curves)} if self.curves else {}),
             "created": self.created,
         }
 
@@ -142,9 +153,10 @@ class Record:
             status=data["status"],
             initial=_with_nan(data["initial"]),
             matrix=[_with_nan(row) for row in data["matrix"]],
-            timings={name: _number(value) for name, value in data["timings"].items()},
+            timings=data["timings"],
             environment=data["environment"],
             kept=data["kept"],
+            curves=data.get("curves", {}),
             created=data["created"],
             diverged_at=data["diverged_at"],
         )
@@ -155,55 +167,9 @@ def checksum(content: bytes) -> str:
     return sha256(content).hexdigest()[:16]
 
 
-def pack(array: NDArray[Any]) -> dict[str, Any]:
-    """An array of numbers as JSON-able data, compressed."""
-    content = b64encode(compress(array.tobytes(), 9)).decode()
-    return {"dtype": array.dtype.str, "shape": list(array.shape), "bytes": content}
-
-
-def unpack(packed: Mapping[str, Any]) -> NDArray[Any]:
-    """The array that `pack` wrote; ValueError if it is anything else, however much that would unpack to."""
-    dtype, shape = np.dtype(packed["dtype"]), packed["shape"]
-    if dtype.kind not in "biufc":
-        raise ValueError(f"it holds values of type {dtype}, which are not numbers")
-    size, stream = math.prod(shape) * dtype.itemsize, decompressobj()
-    try:
-        content = stream.decompress(b64decode(packed["bytes"], validate=True), size + 1)
-        if len(content) == size and stream.eof:
-            return np.ndarray(shape, dtype, content)
-    except (ZlibError, OverflowError) as error:
-        raise ValueError(f"its bytes cannot be unpacked ({error})") from None
-    raise ValueError(f"its bytes are not the {size} of shape {tuple(shape)}")
-
-
-def square_images(array: NDArray[Any]) -> NDArray[np.uint8] | None:
-    """Grey images (tasks × images × pixels of a square) as tasks × images × rows × columns; None for anything else.
-
-    Of images in colour the pixels are those of three squares, one after the other; colours come last in what is made.
-    """
-    if array.dtype != np.uint8 or array.ndim not in (3, 5) or array.size == 0:
-        return None
-    flat = array.reshape(*array.shape[:2], -1)
-    for channels in (1, 3):
-        side = math.isqrt(flat.shape[-1] // channels)
-        planes = (channels, side, side)
-        if math.prod(planes) == flat.shape[-1] and array.shape[2:] in (flat.shape[2:], planes):
-            images = np.moveaxis(flat.reshape(*flat.shape[:2], *planes), 2, -1)
-            return images if channels > 1 else images[..., 0]
-    return None
-
-
 def _without_nan(values: Sequence[float]) -> list[float | None]:
     return [None if math.isnan(value) else float(value) for value in values]
 
 
-def _named_without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
-    return dict(zip(values, _without_nan(list(values.values())), strict=True))
-
-
 def _with_nan(values: Sequence[float | None]) -> list[float]:
-    return [_number(value) for value in values]
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+    return [math.nan if value is None else value for value in values]

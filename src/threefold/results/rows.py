@@ -60,10 +60,10 @@ def rows_text(store: Store) -> tuple[bytes, int]:
     runs = 0
     for record in store.all():
         data, runs = record.to_json(), runs + 1
-        seed = data["spec"].pop("seed")
+        seeds = {name: data["spec"].pop(name) for name in ("seed", "order") if name in data["spec"]}
         shared = {"spec": data["spec"], **{name: data[name] for name in SHARED}}
         cohort = cohorts.setdefault(json.dumps(shared, sort_keys=True), shared | {"runs": []})
-        cohort["runs"].append({"seed": seed, **{name: data[name] for name in OWN}})
+        cohort["runs"].append({**seeds, **{name: data[name] for name in (*OWN, "curves") if name in data}})
     head = {"format": FORMAT, "experiments": store.experiments(), "runs": runs}
     return b"".join(_line(content) for content in (head, *cohorts.values())), runs
 
@@ -156,8 +156,9 @@ def _object(line: bytes) -> dict[str, Any]:
 
 def _records(cohort: Mapping[str, Any]) -> Iterator[Record]:
     for run in cohort["runs"]:
-        spec = cohort["spec"] | {"seed": run["seed"]}
+        spec = cohort["spec"] | {name: run[name] for name in ("seed", "order") if name in run}
         data = {name: cohort[name] for name in SHARED} | {name: run[name] for name in OWN}
+        data |= {"curves": run["curves"]} if "curves" in run else {}
         data |= {"key": run_key(spec), "spec": spec, "kept": {}}
         check_run(data)
         yield Record.from_json(data)

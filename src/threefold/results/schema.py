@@ -14,10 +14,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from threefold.errors import ThreefoldError
+from threefold.errors import as_value_error
 from threefold.memory import in_bytes, memory_limit
 from threefold.reading import check_plain
-from threefold.results.record import run_key, unpack
+from threefold.results.curve import Curve
+from threefold.results.packed import unpack
+from threefold.results.record import run_key
+from threefold.results.seed import united
 
 TASKS, RUNS = 100_000, 1_000_000  # the most of a run and of an experiment
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?([+-]\d\d:\d\d|Z)")
@@ -37,6 +40,11 @@ def check_run(data: Mapping[str, Any]) -> None:
             unpack(packed)
         except (ValueError, TypeError) as error:
             raise ValueError(f"kept.{name} cannot be read: {error}") from None
+    if data.get("curves"):
+        try:
+            Curve.of(data["curves"], len(data["initial"]))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"curves cannot be read: {error}") from None
 
 
 def _finite(data: Mapping[str, Any]) -> bool:
@@ -59,21 +67,6 @@ class _Schema(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
 
-def _known_stream(name: str) -> str:
-    from threefold.streams import find  # not at the top: it loads torch
-
-    _told(find, name)
-    return name
-
-
-class _Stream(_Schema):
-    name: Annotated[str, AfterValidator(_known_stream)]
-    tasks: int = Field(ge=1, le=TASKS)
-    data: str
-    first: int | None = Field(None, ge=1, le=TASKS)
-    features: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
-
-
 class _Scenario(_Schema):
     name: str
     task_id_in: Literal["output", "hidden", "both"] | None
@@ -82,7 +75,8 @@ class _Scenario(_Schema):
     def _known(self) -> "_Scenario":
         from threefold.scenarios import find
 
-        _told(lambda scenario: find(scenario.name).using_task_in(scenario.task_id_in), self)
+        with as_value_error():
+            find(self.name).using_task_in(self.task_id_in)
         return self
 
 
@@ -118,6 +112,39 @@ class _Value(_Schema):
     hyperparameters: Hyperparameters
 
 
+class _Boundaries(_Value):
+    @model_validator(mode="after")
+    def _usable(self) -> "_Boundaries":
+        from threefold.streams import BOUNDARIES
+
+        _check_value(BOUNDARIES, "boundaries", self)
+        return self
+
+
+class _Stream(_Schema):
+    name: str = Field(min_length=1)
+    tasks: int = Field(ge=1, le=TASKS)
+    data: str
+    first: int | None = Field(None, ge=1, le=TASKS)
+    features: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
+    code: str | None = None  # of a user's own
+    options: Hyperparameters = Field(default_factory=dict)
+    boundaries: _Boundaries | None = None
+
+    @model_validator(mode="after")
+    def _usable(self) -> "_Stream":
+        from threefold.streams import STREAMS, find  # not at the top: it loads torch
+
+        kind = STREAMS.get(self.name.partition("-")[0])
+        if kind is None and self.code is None:
+            with as_value_error():
+                find(self.name)
+        if kind is not None and self.code is None:
+            with as_value_error():
+                kind.options_type(**self.options)
+        return self
+
+
 class _Network(_Value):
     code: str | None = None  # of a user's own
     init: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")  # the sum of the weights that it began with
@@ -133,24 +160,29 @@ class _Network(_Value):
         return self
 
 
-class _Optimizer(_Value):
-    @model_validator(mode="after")
-    def _usable(self) -> "_Optimizer":
-        from threefold.engine import OPTIMIZERS
+def _usable_optimizer(given: _Value) -> _Value:
+    from threefold.engine import OPTIMIZERS
 
-        _check_value(OPTIMIZERS, "optimizer", self)
-        if self.hyperparameters.get("lr") is None:
-            raise ValueError("it has no learning rate")
-        return self
+    _check_value(OPTIMIZERS, "optimizer", given)
+    if given.hyperparameters.get("lr") is None:
+        raise ValueError("it has no learning rate")
+    return given
 
 
-class _Schedule(_Value):
-    @model_validator(mode="after")
-    def _usable(self) -> "_Schedule":
-        from threefold.engine import SCHEDULES
+def _usable_schedule(given: _Value) -> _Value:
+    from threefold.engine import SCHEDULES
 
-        _check_value(SCHEDULES, "schedule", self)
-        return self
+    _check_value(SCHEDULES, "schedule", given)
+    return given
+
+
+class _Evaluation(_Schema):
+    model_config = ConfigDict(extra="forbid")
+
+    every: Count
+    first: int = Field(ge=0, lt=2**63)
+    samples: Count | None
+    training: bool
 
 
 class _Training(_Schema):
@@ -159,8 +191,9 @@ class _Training(_Schema):
     iters: Count | None = None
     epochs: Count | None = None
     batch: Count
-    schedule: _Schedule | None = None
+    schedule: Annotated[_Value, AfterValidator(_usable_schedule)] | None = None
     augment: bool = False
+    evaluation: _Evaluation | None = None
     precision: str
     device: str
 
@@ -178,7 +211,7 @@ class _RunSettings(_Schema):
     scenario: _Scenario
     method: _Method
     network: _Network
-    optimizer: _Optimizer
+    optimizer: Annotated[_Value, AfterValidator(_usable_optimizer)]
     training: _Training
 
 
@@ -187,6 +220,7 @@ Seed = Annotated[int, Field(ge=0)]
 
 class _RunSpec(_RunSettings):
     seed: Seed
+    order: Seed | None = None
 
 
 class _Packed(_Schema):
@@ -223,6 +257,7 @@ class _Run(_Schema):
     environment: _Environment
     created: Annotated[str, AfterValidator(_moment)]
     kept: dict[str, _Packed]
+    curves: dict[str, _Packed] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _as_many_tasks(self) -> "_Run":
@@ -233,11 +268,12 @@ class _Run(_Schema):
 
 
 class _Described(_Schema):
-    """A cell: its spec, and its method and a network of the user's as the command line writes them."""
+    """A cell: its spec, and its method and a network or stream of the user's as the command line writes them."""
 
     spec: _RunSettings
     method: str
     network: str | None = None
+    stream: str | None = None
 
     @model_validator(mode="after")
     def _same_method(self) -> "_Described":
@@ -250,13 +286,21 @@ class _Described(_Schema):
         return self
 
 
+def _with_order(given: Any) -> Any:
+    """A seed, or a seed and that of the order of its tasks."""
+    numbers = given if isinstance(given, list) and len(given) == 2 else [given]
+    if any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError(f"a seed must be a whole number from 0 on, or two, got {ascii(given)[:60]}")
+    return given
+
+
 class _Cell(_Described):
-    seeds: list[Seed] = Field(min_length=1)
+    seeds: list[Annotated[Any, AfterValidator(_with_order)]] = Field(min_length=1)
     validation: bool = False
 
     @model_validator(mode="after")
     def _usable(self) -> "_Cell":
-        if len(set(self.seeds)) < len(self.seeds):
+        if len(united(self.seeds)) < len(self.seeds):
             raise ValueError("seeds names a seed twice")
         for part, values in self.spec.method.hyperparameters.items():
             _check_part(part, values)
@@ -292,7 +336,8 @@ def _check_part(name: str, values: Mapping[str, Any]) -> None:
     if kind is None or not is_ours(kind):
         return
     given = kind.model_construct(**values).model_dump(warnings=False)
-    kept = _told(kind.model_validate, given).model_dump(mode="json")
+    with as_value_error():
+        kept = kind.model_validate(given).model_dump(mode="json")
     for field, value in given.items():
         if not _same(kept[field], value):
             raise ValueError(f"hyperparameter {field} of {name} is {value!r}, which must be {kept[field]!r}")
@@ -302,7 +347,8 @@ def _check_value(kinds: Mapping[str, Any], what: str, given: _Value) -> None:
     """Must be one of ours, with values that it can have, written as we write them."""
     from threefold.values import build
 
-    kept = _told(lambda told: build(kinds, what, told.name, told.hyperparameters), given).model_dump(mode="json")
+    with as_value_error():
+        kept = build(kinds, what, given.name, given.hyperparameters).model_dump(mode="json")
     for field, value in given.hyperparameters.items():
         if field not in kept:
             raise ValueError(f"hyperparameter {field} of {given.name} is none that a run has")
@@ -315,14 +361,6 @@ def _check_value(kinds: Mapping[str, Any], what: str, given: _Value) -> None:
 def _same(one: Any, other: Any) -> bool:
     """To Python true is 1; to a key it is not."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
-
-
-def _told(check: Any, value: Any) -> Any:
-    """An error of ours as pydantic expects it."""
-    try:
-        return check(value)
-    except ThreefoldError as error:
-        raise ValueError(str(error).rstrip(".")) from None
 
 
 def _check(schema: type[_Schema], data: object) -> None:

@@ -22,6 +22,8 @@ from typing import Protocol
 import numpy as np
 from scipy.special import stdtr, stdtrit  # Student's t; scipy.stats would take a second to import
 
+from threefold.results.seed import Seed
+
 CONFIDENCE = 0.95
 FEWEST_SEEDS = 5
 """Fewer decide nothing: the spread of four values is hardly known, and Student's factor for them is 3.2."""
@@ -47,7 +49,7 @@ class Summary:
     sem: float
     n: int
     per_seed: tuple[float, ...]
-    seeds: tuple[int, ...] = ()  # in the order of the values; empty: not known, so nothing can be paired
+    seeds: tuple[Seed, ...] = ()  # in the order of the values; empty: not known, so nothing can be paired
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def mean_sem(values: Iterable[float]) -> tuple[float, float]:
     return mean, float(shifted.std(ddof=1) / math.sqrt(data.size)) if data.size > 1 else math.nan
 
 
-def summarize(values: Iterable[float], seeds: Iterable[int] = ()) -> Summary:
+def summarize(values: Iterable[float], seeds: Iterable[Seed] = ()) -> Summary:
     """The summary of one value per seed, in the order of the seeds."""
     per_seed = tuple(float(value) for value in values)
     mean, sem = mean_sem(per_seed)
@@ -124,7 +126,7 @@ def paired(first: Summary, second: Summary) -> Paired:
     return Paired(value, value - reach, value + reach, p, value / (error * math.sqrt(seeds)), seeds)
 
 
-def _by_seed(summary: Summary) -> dict[int, float]:
+def _by_seed(summary: Summary) -> dict[Seed, float]:
     return dict(zip(summary.seeds, summary.per_seed, strict=True)) if summary.seeds else {}
 
 

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from os import PathLike
@@ -23,15 +23,8 @@ from threefold.results.database import (
 from threefold.results.record import Record, checksum
 from threefold.results.schema import check_experiment
 
-SEARCHABLE = ("stream", "scenario", "method", "seed")
-PLAIN = ("key", "status", "diverged_at", "created")
-AS_JSON = ("spec", "initial", "matrix", "timings", "environment", "kept")
-
-_COLUMNS = (*SEARCHABLE, *PLAIN, *AS_JSON, "sum")
-_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM runs"
-_INSERT = (
-    f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) ON CONFLICT (key) DO NOTHING"
-)
+_SELECT = "SELECT key, record, sum FROM runs"
+_INSERT = "INSERT INTO runs (key, record, sum) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING"
 _KEYS_AT_ONCE = 500  # SQLite before 3.32 takes no more than 999 values in one statement
 
 
@@ -127,26 +120,15 @@ class Store:
         with self.writing() as connection:
             for row in rows:
                 if connection.execute(_INSERT, row).rowcount == 0:
-                    present.add(row[_COLUMNS.index("key")])
+                    present.add(row[0])
         with self.reading() as connection:
             take_in_log(connection)
         return present
 
-    def all(
-        self,
-        *,
-        stream: str | None = None,
-        scenario: str | None = None,
-        method: str | None = None,
-        seed: int | None = None,
-        status: str | None = None,
-    ) -> Iterator[Record]:
-        """Every run, in the order of storing; of those, where names are given, the ones that have them."""
-        named = {"stream": stream, "scenario": scenario, "method": method, "seed": seed, "status": status}
-        wanted = {name: _name(value) for name, value in named.items() if value is not None}
-        where = f"WHERE {' AND '.join(f'{name} = ?' for name in wanted)}" if wanted else ""
+    def all(self) -> Iterator[Record]:
+        """Every run, in the order of storing."""
         with explained(self.path, self._patience):
-            rows = self._connection.execute(f"{_SELECT} {where} ORDER BY id", tuple(wanted.values())).fetchall()
+            rows = self._connection.execute(f"{_SELECT} ORDER BY id").fetchall()
         return map(self._record, rows)
 
     def remember(self, name: str, asked: Mapping[str, Any]) -> None:
@@ -182,15 +164,15 @@ class Store:
             rows = self._connection.execute("SELECT name, asked FROM experiments ORDER BY rowid").fetchall()
         return ((name, _asked(name, asked)) for name, asked in rows)
 
-    def _record(self, row: Sequence[Any]) -> Record:
-        data = dict(zip(_COLUMNS, row, strict=True))
+    def _record(self, row: tuple[str, str, str]) -> Record:
+        key, text, total = row
         try:
-            if _sum(row[:-1]) != data["sum"]:
+            if _sum(key, text) != total:
                 raise ValueError("its sum does not fit, so something in it was changed")
-            return Record.from_json(data | {name: json.loads(data[name]) for name in AS_JSON})
+            return Record.from_json(json.loads(text))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ThreefoldError(
-                f"store '{self.path}' holds a damaged row (key '{data['key']}': {error}); delete it from the table"
+                f"store '{self.path}' holds a damaged row (key '{key}': {error}); delete it from the table"
                 " runs, and the run can be trained again."
             ) from error
 
@@ -211,25 +193,10 @@ def _trouble(name: object, text: Any) -> str:
     return ""
 
 
-def _row(record: Record) -> tuple[Any, ...]:
-    data = record.to_json()
-    searchable = [_name(record.spec.get(field)) for field in SEARCHABLE]
-    plain = [data[field] for field in PLAIN]
-    row = (*searchable, *plain, *(json.dumps(data[field], allow_nan=False) for field in AS_JSON))
-    return (*row, _sum(row))
+def _row(record: Record) -> tuple[str, str, str]:
+    text = json.dumps(record.to_json(), allow_nan=False)
+    return record.key, text, _sum(record.key, text)
 
 
-def _sum(row: Sequence[Any]) -> str:
-    """Of all that is in a row, as text: SQLite may keep a number as text, or the reverse."""
-    return checksum(json.dumps([None if value is None else str(value) for value in row]).encode())
-
-
-def _name(value: Any) -> Any:
-    """What a part of a spec is searched by: itself, or its `name`; parts that are combined are joined by '+'."""
-    if isinstance(value, Mapping):
-        return _name(value.get("name"))
-    if isinstance(value, (list, tuple)):
-        return "+".join(str(_name(part)) for part in value)
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return str(value)  # SQLite's integers end there; a trained run must not be lost for its seed
-    return value
+def _sum(key: object, text: object) -> str:
+    return checksum(f"{key} {text}".encode("utf-8", "surrogatepass"))

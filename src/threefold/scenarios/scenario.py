@@ -14,13 +14,15 @@ hidden layers only. It is Task-IL with `task_id_in="hidden"`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from functools import lru_cache
+from typing import Literal, Self, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from threefold.errors import ThreefoldError, unknown
+from threefold.streams import Stream
 
 TaskIdIn = Literal["output", "hidden", "both"]
 
@@ -72,23 +74,38 @@ def find_all(names: Sequence[str]) -> list[Scenario]:
     return [scenario for name, scenario in SCENARIOS.items() if {name, "all"} & set(names)]
 
 
+Numbers = tuple[tuple[int, ...], ...]
+
+
 @dataclass(frozen=True)
 class Outputs:
-    """The output layer of a scenario over `tasks` tasks of `classes_per_task` classes each (tasks count from 0)."""
+    """The output layer of a scenario over `tasks` tasks (counted from 0) of so many classes each, or of unequal sizes.
+
+    `recurring`: of each task the numbers of its classes, where classes of one task come again in another. Else every
+    task has classes of its own.
+    """
 
     scenario: Scenario
     tasks: int
-    classes_per_task: int
+    classes_per_task: int | tuple[int, ...]
+    recurring: Numbers | None = None
+
+    @classmethod
+    def of(cls, scenario: Scenario, stream: Stream) -> Self:
+        """The output layer of a scenario over the tasks of a stream that are learned."""
+        tasks, sizes, numbers = stream.tasks, stream.classes_per_task, stream.recurring
+        sizes = sizes if isinstance(sizes, int) else sizes[:tasks]
+        return cls(scenario, tasks, sizes, numbers and numbers[:tasks])
 
     def __post_init__(self) -> None:
-        if self.classes_per_task < 2 and not self.all_compete:
+        if self.smallest < 2 and not self.all_compete:
             raise ThreefoldError(
-                f"tasks is {self.tasks}, which leaves {self.classes_per_task} class a task: nothing to tell apart"
+                f"tasks is {self.tasks}, which leaves {self.smallest} class a task: nothing to tell apart"
                 f" in {self.scenario.title}; use at least 2 classes a task."
             )
         if self.units < 2:
             raise ThreefoldError(
-                f"{self.scenario.title} over {self.tasks} task(s) of {self.classes_per_task} class(es) leaves"
+                f"{self.scenario.title} over {self.tasks} task(s) of {self.smallest} class(es) leaves"
                 f" {self.units} output unit to choose from; use data with at least 2 classes."
             )
 
@@ -97,13 +114,45 @@ class Outputs:
         """Must the task be inferred, because the units of all tasks so far compete?"""
         return self.scenario.own_units and not self.scenario.task_known
 
+    def size(self, task: int) -> int:
+        """How many classes a task has."""
+        return self.classes_per_task if isinstance(self.classes_per_task, int) else self.classes_per_task[task]
+
+    def before(self, task: int) -> int:
+        """How many classes all earlier tasks have."""
+        if isinstance(self.classes_per_task, int):
+            return task * self.classes_per_task
+        return sum(self.classes_per_task[:task])
+
+    def tasks_of_classes(self, seen: int, device: torch.device) -> Tensor:
+        """The task of each class of the first tasks, task by task."""
+        return _tasks_of_classes(self, seen, device)
+
+    @property
+    def smallest(self) -> int:
+        return self.classes_per_task if isinstance(self.classes_per_task, int) else min(self.classes_per_task)
+
+    @property
+    def largest(self) -> int:
+        return self.classes_per_task if isinstance(self.classes_per_task, int) else max(self.classes_per_task)
+
     @property
     def units(self) -> int:
-        return self.classes_per_task * (self.tasks if self.scenario.own_units else 1)
+        if self.recurring and not self._heads:
+            return 1 + max(max(classes) for classes in self.recurring)
+        return self.before(self.tasks) if self.scenario.own_units else self.largest
 
-    def unit(self, task: Tensor | int, label: Tensor) -> Tensor:
-        """The output unit that is the target of within-task label `label` of `task` (Tables 2 and 3)."""
-        return label + task * self.classes_per_task if self.scenario.own_units else label
+    @property
+    def _heads(self) -> bool:
+        """Has each task units of its own even for a class that other tasks have too?"""
+        return self.scenario.own_units and self.scenario.task_known
+
+    def units_of(self, task: int) -> list[int]:
+        """The output unit of each class of a task: the targets of its labels (Tables 2 and 3)."""
+        if self.recurring and not self._heads:
+            return list(self.recurring[task])
+        first = self.before(task) if self.scenario.own_units else 0
+        return list(range(first, first + self.size(task)))
 
     def active(self, task: int, seen: int) -> Tensor:
         """Which units are active for data of `task` when `seen` tasks have been seen (section A.1.1).
@@ -111,15 +160,16 @@ class Outputs:
         For current data `task` is `seen - 1`, for replayed data the task that is replayed. Soft and hard targets of
         replayed data come from the model as it was one task ago: ask with `seen - 1` (section A.1.2).
         """
-        units = torch.arange(self.units)
-        if not self.scenario.own_units:
-            return torch.ones(self.units, dtype=torch.bool)
-        if self.scenario.task_known:
-            return units // self.classes_per_task == task
-        return units < seen * self.classes_per_task
+        active = torch.full((self.units,), not self.scenario.own_units)
+        if self.scenario.own_units:
+            for each in [task] if self.scenario.task_known else range(seen):
+                active[self.units_of(each)] = True
+        return active
 
     def table(self, seen: int) -> Tensor:
         """`active` for every task, as rows: a sample's row is found by the task it belongs to."""
+        if not self.scenario.task_known:
+            return self.active(0, seen).expand(self.tasks, -1).clone()
         return torch.stack([self.active(task, seen) for task in range(self.tasks)])
 
     def by_unit(self, scores: Tensor) -> Tensor:
@@ -127,9 +177,8 @@ class Outputs:
 
         Units of classes still to come score −inf.
         """
-        if not self.scenario.own_units:
-            return scores.reshape(*scores.shape[:-1], -1, self.classes_per_task).amax(-2)
-        return pad(scores, (0, self.units - scores.shape[-1]), value=-torch.inf)
+        places = _classes_of_units(self, scores.shape[-1], scores.device)
+        return pad(scores, (0, 1), value=-torch.inf)[..., places].amax(-1)
 
     def at_test(self, task: int, seen: int) -> Tensor:
         """Which units compete when `task` is tested after `seen` tasks.
@@ -137,3 +186,20 @@ class Outputs:
         A task that is still to come is tested as if it were the newest: with the units that will be active then.
         """
         return self.active(task, max(seen, task + 1))
+
+
+@lru_cache(64)  # on the device: a captured evaluation cannot copy it there
+def _tasks_of_classes(outputs: Outputs, seen: int, device: torch.device) -> Tensor:
+    sizes = torch.tensor([outputs.size(task) for task in range(seen)])
+    return torch.repeat_interleave(torch.arange(seen), sizes).to(device)
+
+
+@lru_cache(64)
+def _classes_of_units(outputs: Outputs, classes: int, device: torch.device) -> Tensor:
+    """The places of each unit's classes among so many; rows are filled up with the place behind the last."""
+    rows: list[list[int]] = [[] for _ in range(outputs.units)]
+    units = [unit for task in range(outputs.tasks) for unit in outputs.units_of(task)]
+    for place, unit in enumerate(units[:classes]):
+        rows[unit].append(place)
+    most = max(map(len, rows))
+    return torch.tensor([row + [classes] * (most - len(row)) for row in rows], device=device)

@@ -1,19 +1,33 @@
 """Task streams: a seed becomes a sequence of tasks, as index sets and pixel maps into one tensor, never copies."""
 
-from threefold.errors import unknown
+from threefold.streams.boundaries import BOUNDARIES, SHARP, Boundaries, find_boundaries
+from threefold.streams.find import STREAMS, NamedStream, find
+from threefold.streams.own import OwnStream
 from threefold.streams.permuted import Permuted
+from threefold.streams.recorded import RecordedStream
+from threefold.streams.rotated import Rotated
+from threefold.streams.several import Several
 from threefold.streams.split import Split
-from threefold.streams.stream import Defaults, Stream, Task
+from threefold.streams.stream import Defaults, Stream
+from threefold.streams.task import Task
+from threefold.streams.timed import Timed
 
-STREAMS: dict[str, type[Stream]] = {stream.name: stream for stream in (Split, Permuted)}
-
-
-def find(name: str) -> tuple[type[Stream], str | None]:
-    """The stream and the dataset that a name such as 'split-mnist' stands for ('split' alone names no dataset)."""
-    kind, _, data = name.partition("-")
-    if kind not in STREAMS:
-        raise unknown("stream", name, [*STREAMS, *(f"{kind}-mnist" for kind in STREAMS)])
-    return STREAMS[kind], data or None
-
-
-__all__ = ["STREAMS", "Defaults", "Permuted", "Split", "Stream", "Task", "find"]
+__all__ = [
+    "BOUNDARIES",
+    "SHARP",
+    "STREAMS",
+    "Boundaries",
+    "Defaults",
+    "NamedStream",
+    "OwnStream",
+    "Permuted",
+    "RecordedStream",
+    "Rotated",
+    "Several",
+    "Split",
+    "Stream",
+    "Task",
+    "Timed",
+    "find",
+    "find_boundaries",
+]

@@ -1,39 +1,74 @@
 """Split: the classes are dealt out over the tasks."""
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import BeforeValidator, NonNegativeInt, PositiveInt
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
 from threefold.randomness import generator
-from threefold.streams.stream import Defaults, Stream, Task, by_class
+from threefold.streams.stream import Defaults, Options, Stream, by_class, in_short
+from threefold.streams.task import Task
+from threefold.values import hyper, listed
+
+Sizes = tuple[PositiveInt, ...]
+Labels = tuple[tuple[NonNegativeInt, ...], ...]
+
+
+def _in_tasks(given: Any) -> Any:
+    """`5-3-2` is three sizes, `0-1/2-3-4` two lists of labels."""
+    return [listed(task) for task in given.split("/")] if isinstance(given, str) and "/" in given else listed(given)
+
+
+def _of_labels(given: Any) -> Any:
+    return given if given in ("random", "fixed") else listed(given)
+
+
+class SplitOptions(Options):
+    """How the classes are dealt out."""
+
+    name = "split"
+    classes: Annotated[Sizes | Labels | None, BeforeValidator(_in_tasks)] = hyper(
+        "number of classes of each task (5-3-2), or their labels (0-1/2-3-4); equal shares if not given"
+    )
+    first: int | None = hyper("number of classes of the first task; the others have equal shares of the rest", ge=1)
+    order: Annotated[Literal["random", "fixed"] | tuple[NonNegativeInt, ...], BeforeValidator(_of_labels)] = hyper(
+        "of the classes: random per seed, fixed (0, 1, 2, …), or all labels (3-0-2-1)", "random"
+    )
+    left: Literal["refuse", "last"] = hyper("classes left over are refused, or go to the last task", "refuse")
 
 
 class Split(Stream):
-    """Each task holds an equal share of the classes, assigned at random per seed (section 4.1, notes)."""
+    """Each task holds some of the classes: an equal share, assigned at random per seed (section 4.1, notes)."""
 
     name = "split"
     meaning = "the classes are dealt out over the tasks, at random per seed"
     defaults = Defaults(iters=2000, lr=1e-3, hidden=400)
     default_tasks = 5
-    default_tasks_of: ClassVar[Mapping[str, int]] = {"cifar-100": 10}
+    usual_tasks_of: ClassVar[Mapping[str, int]] = {"cifar-100": 10}  # by the name of the data
+    options_type = SplitOptions
+    recurring = None
 
-    def __init__(self, data: Dataset, tasks: int | None = None, first: int | None = None) -> None:
-        super().__init__(data, tasks, first)
-        if data.classes % self.cut:
-            fit = [n for n in range(1, data.classes + 1) if data.classes % n == 0]
-            raise ThreefoldError(
-                f"tasks must divide the {data.classes} classes of {data.name}, got {self.cut};"
-                f" use one of {', '.join(map(str, fit))}."
-            )
+    def __init__(self, data: Dataset, tasks: int | None = None, **options: Any) -> None:
+        super().__init__(data, tasks, **options)
+        self._sizes, self._order = _Plan(data, self.options, tasks, self.usual_tasks).made()
         self._train = by_class(data.train_y, data.classes)
         self._test = by_class(data.test_y, data.classes)
 
     @property
-    def classes_per_task(self) -> int:
-        return self.data.classes // self.cut
+    def usual_tasks(self) -> int:
+        return self.usual_tasks_of.get(self.data.name, self.default_tasks)
+
+    @cached_property
+    def cut(self) -> int:
+        return len(self._sizes)
+
+    @cached_property
+    def classes_per_task(self) -> int | tuple[int, ...]:
+        return in_short(self._sizes)
 
     def sequence(self, seed: int) -> list[Task]:
         return [
@@ -43,12 +78,106 @@ class Split(Stream):
 
     def smallest_task(self, seed: int) -> int:
         """Counted, not gathered: an experiment asks for thousands of seeds."""
-        if type(self).sequence is not Split.sequence:
-            return super().smallest_task(seed)
-        return min(sum(len(self._train[c]) for c in deal) for deal in self._deals(seed))
+        return min(sum(len(self._train[c]) for c in deal) for deal in self._deals(seed)[: self.tasks])
 
     def _deals(self, seed: int) -> list[tuple[int, ...]]:
         """The classes of each task."""
-        order = torch.randperm(self.data.classes, generator=generator(seed, "classes")).tolist()
-        n = self.classes_per_task
-        return [tuple(order[t * n : (t + 1) * n]) for t in range(self.tasks)]
+        order = self._order
+        if order is None:
+            order = torch.randperm(self.data.classes, generator=generator(seed, "classes")).tolist()
+        deals, start = [], 0
+        for size in self._sizes:
+            deals.append(tuple(order[start : start + size]))
+            start += size
+        return deals
+
+
+class _Plan:
+    """The numbers of classes of the tasks, and the order of all classes (None: random), from what was asked for."""
+
+    def __init__(self, data: Dataset, options: SplitOptions, tasks: int | None, usual: int) -> None:
+        self.data, self.options, self.tasks, self.usual = data, options, tasks, usual
+
+    def made(self) -> tuple[list[int], Sequence[int] | None]:
+        given = self.options.classes
+        if given is None:
+            return self._completed(self._shares()), self._order()
+        self._same_number(len(given))
+        if self.options.first:
+            raise ThreefoldError(f"first is {self.options.first}, but classes says it for each task; give one of them.")
+        if isinstance(given[0], int):
+            return self._completed(list(given)), self._order()
+        return self._named([list(labels) for labels in given])
+
+    def _shares(self) -> list[int]:
+        """Equal ones, but for a larger first task."""
+        classes, first = self.data.classes, self.options.first
+        tasks = self.usual if self.tasks is None else self.tasks
+        if first is None:
+            if tasks > classes or (classes % tasks and self.options.left == "refuse"):
+                fit = ", ".join(str(n) for n in range(1, classes + 1) if classes % n == 0)
+                more = ", or left=last to give what is left over to the last task" if tasks < classes else ""
+                raise ThreefoldError(
+                    f"tasks must divide the {classes} classes of {self.data.name}, got {tasks}; use one of {fit}{more}."
+                )
+            return [classes // tasks] * tasks
+        others = tasks - 1
+        most = classes - others
+        if first > most or (others == 0 and first < classes):
+            raise ThreefoldError(
+                f"first must be at most {most}, which leaves a class for each other task, got {first}."
+                if others
+                else f"tasks must be at least 2 where first is {first} of {classes} classes, got {tasks}."
+            )
+        return [first, *[(classes - first) // others if others else 0] * others]
+
+    def _completed(self, sizes: list[int]) -> list[int]:
+        """With the classes that are left over."""
+        left = self.data.classes - sum(sizes)
+        if left < 0:
+            raise ThreefoldError(
+                f"classes must be at most the {self.data.classes} of {self.data.name} in all, got {sum(sizes)}."
+            )
+        if left and self.options.left == "refuse":
+            raise ThreefoldError(
+                f"{left} of the {self.data.classes} classes of {self.data.name} would be left over; change the numbers,"
+                " or use left=last to give them to the last task."
+            )
+        return [*sizes[:-1], sizes[-1] + left]
+
+    def _named(self, tasks: list[list[int]]) -> tuple[list[int], list[int]]:
+        """Tasks of these labels."""
+        if self.options.order != "random":
+            raise ThreefoldError(f"order is '{self.options.order}', but classes names the labels; give one of them.")
+        self._labels("classes", [label for task in tasks for label in task])
+        left = sorted(set(range(self.data.classes)) - {label for task in tasks for label in task})
+        if left and self.options.left == "refuse":
+            raise ThreefoldError(
+                f"classes leaves out {', '.join(map(str, left))} of the {self.data.classes} classes of"
+                f" {self.data.name}; name them, or use left=last to give them to the last task."
+            )
+        tasks[-1] += left
+        return [len(task) for task in tasks], [label for task in tasks for label in task]
+
+    def _order(self) -> Sequence[int] | None:
+        order = self.options.order
+        if isinstance(order, str):
+            return None if order == "random" else range(self.data.classes)
+        self._labels("order", order)
+        if len(order) < self.data.classes:
+            raise ThreefoldError(
+                f"order must have all {self.data.classes} classes of {self.data.name}, got {len(order)}."
+            )
+        return order
+
+    def _labels(self, what: str, labels: Sequence[int]) -> None:
+        """Each is a label, and none comes twice."""
+        for place, label in enumerate(labels):
+            if label >= self.data.classes:
+                raise ThreefoldError(f"{what} must be labels 0…{self.data.classes - 1}, got {label}.")
+            if label in labels[:place]:
+                raise ThreefoldError(f"{what} must name each label once, got {label} twice.")
+
+    def _same_number(self, tasks: int) -> None:
+        if self.tasks not in (None, tasks):
+            raise ThreefoldError(f"tasks is {self.tasks}, but classes is for {tasks} tasks; give one of them.")

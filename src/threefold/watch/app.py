@@ -9,30 +9,27 @@ from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from threefold.report.html import style
-from threefold.watch.auth import Guard
+from threefold.report.html import style, templates
+from threefold.watch.auth import Access
 from threefold.watch.view import View
 
 BEAT = 1.0  # seconds between two looks at the store
 
-templates = Environment(loader=PackageLoader("threefold.watch", "."), autoescape=True, undefined=StrictUndefined)
 
-
-def application(store: Path, token: str | None, stopping: Callable[[], bool]) -> Guard:
+def application(store: Path, token: str | None, stopping: Callable[[], bool]) -> Access:
     """The page, its parts as they change, and what is fetched when a cell is opened."""
-    latest = _Latest(View(store, templates))
+    latest = _Latest(View(store))
 
     async def page(request: Request) -> Response:
         parts = await latest.parts()
         return HTMLResponse(
-            templates.get_template("page.html").render(
+            templates.get_template("watch/page.html").render(
                 store=store, parts=[(name, digest(html), html) for name, html in parts.items()]
             )
         )
@@ -58,7 +55,7 @@ def application(store: Path, token: str | None, stopping: Callable[[], bool]) ->
         Route("/page.css", css),
         Route("/watch.js", script),
     ]
-    return Guard(Starlette(routes=routes), token)  # around everything, errors too
+    return Access(Starlette(routes=routes), token)  # around everything, errors too
 
 
 class _Latest:

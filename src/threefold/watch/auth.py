@@ -24,7 +24,7 @@ HEADERS = {
 }
 
 
-class Guard:
+class Access:
     """Answers by itself where the Host header names another site or the token is missing.
 
     A page elsewhere can make its own name lead to this machine (DNS rebinding); its requests carry that name, so only

@@ -2,20 +2,15 @@
 
 import time
 from collections.abc import Callable
-from html import escape
+from functools import partial
 from pathlib import Path
-
-from jinja2 import Environment
 
 from threefold.errors import ThreefoldError
 from threefold.experiments import sections
 from threefold.experiments.in_progress import folder_of
 from threefold.experiments.status import time_left
-from threefold.report.formatting import count, duration, moment
-from threefold.report.html import Arranged, arrange, closing, summary
-from threefold.report.html_section import card, inside, line, table_anchor, whole
-from threefold.report.svg import forgetting
-from threefold.report.tables import ResultTable, TableCell
+from threefold.report.formatting import duration
+from threefold.report.html import Arranged, arrange, part, table_anchor, templates
 from threefold.results import Record, Store
 from threefold.results.cohort_table import CohortRow, given_up
 from threefold.watch.progress import Pace
@@ -27,8 +22,8 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 class View:
     """What there is to see of a store. Looks again only at what has changed since the last look."""
 
-    def __init__(self, path: Path, templates: Environment) -> None:
-        self.path, self.templates = path, templates
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self._pace = Pace(folder_of(path))
         self._known: dict[str, Record] = {}
         self._stamp: Stamp | None = None
@@ -74,31 +69,23 @@ class View:
             name: f"about {duration(rest.total_seconds())}" if rest else "time not known yet"
             for name, rest in lefts.items()
         }
-        self._folded = {}
-        self._parts = {"summary": summary(self._found)} if self._found else {}
+        self._parts = {"summary": part("summary", self._found)} if self._found else {}
         for each in self._found:
-            self._parts[each.name] = whole(each.section, each.tables, each.charts, self._cell, self._curves)
+            self._parts[each.name] = part("experiment", each, True)
         if self._found:
-            self._parts["closing"] = closing([each.section for each in self._found])
-
-    def _cell(self, found: TableCell, name: str) -> str:
-        """A cell of a table: its line now, the rest when it is opened."""
-        self._folded[name] = lambda: inside(found, name)
-        return _folded(name, line(found), f'<div class="cell later" id="{name}"></div>')
-
-    def _curves(self, table: ResultTable) -> str:
-        """Forgetting curves of the whole table."""
-        name, shown = table_anchor(table, "forgetting"), [e for e in table.cells if e.learned]
-        self._folded[name] = lambda: "".join(card(f"{e.row}, {e.column}", forgetting(e)) for e in shown)
-        if not shown:
-            return ""
-        return _folded(name, "<b>Forgetting curves</b> of every cell", f'<div class="cards later" id="{name}"></div>')
+            self._parts["closing"] = part("closing", self._found)
+        self._folded = {}
+        for table in (table for each in self._found for table in each.tables):
+            self._folded[table_anchor(table, "forgetting")] = partial(part, "curves", table)
+            for cell in table.cells:
+                name = table_anchor(table, cell.row, cell.column)
+                self._folded[name] = partial(part, "inside", cell, name)
 
     def _now(self, trouble: str | None) -> str:
         cohorts = self._pace.look(time.time())
         left = [(each.section, self._left[each.section.name]) for each in self._found if each.section.left]
         done = sum(len(each.section.records) for each in self._found)
-        return self.templates.get_template("now.html").render(
+        return templates.get_template("watch/now.html").render(
             trouble=trouble,
             running=[cohort for cohort in cohorts if cohort.note.alive],
             killed=[cohort for cohort in cohorts if not cohort.note.alive] if left else [],
@@ -107,14 +94,7 @@ class View:
             done=done,
             exists=self.path.exists(),
             store=self.path,
-            count=count,
-            moment=moment,
         )
-
-
-def _folded(name: str, line: str, body: str) -> str:
-    opening = f'<details id="{escape(name)}-folded" data-from="unfold/{escape(name)}">'
-    return f"{opening}<summary>{line}</summary>{body}</details>"
 
 
 class _ReadOnce(Store):

@@ -1,6 +1,8 @@
-"""A constant learning rate is the same whether it was asked for or not, to the last bit."""
+"""Schedules: what they are is tested with the optimisers; here what a constant one changes, and what a GPU allows."""
 
+import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from threefold.data import Dataset
 from threefold.engine import Adam, Replicas, Training, find_schedule, train
@@ -34,3 +36,27 @@ def test_a_constant_rate_by_name_is_the_default():
     assert named is not CONSTANT
     one, other = trained(CONSTANT), trained(named)
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+class FromTheHost(TorchDispatchMode):
+    """Notes whether numbers of the host become a tensor: a captured step cannot copy them to the device."""
+
+    seen = False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen |= func.name().startswith(("aten::lift", "aten::_to_copy"))
+        return func(*args, **(kwargs or {}))
+
+
+def test_numbers_of_the_host_are_noticed():
+    with FromTheHost() as noted:
+        torch.tensor([0.5])
+    assert noted.seen
+
+
+@pytest.mark.parametrize("text", ["cosine", "step:at=0.25-0.5,factor=0.3"])
+def test_a_rate_can_be_captured(text):
+    with FromTheHost() as noted:
+        rates = find_schedule(text).multiplier(torch.linspace(0, 1, 5))
+    assert not noted.seen
+    assert rates.shape == (5,)

@@ -1,0 +1,142 @@
+"""Accuracy during training: all tasks are tested between steps; on a GPU that is captured, as the steps are."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from threefold.engine.evaluate import PADDING
+from threefold.engine.stack import ReplicaStack, padded
+from threefold.engine.step_runner import StepRunner
+from threefold.engine.training import Evaluation
+from threefold.randomness import generator
+
+
+@dataclass(frozen=True)
+class _Subset:
+    """For each replica some samples of each task, the same ones at every evaluation."""
+
+    pieces: Sequence[Sequence[Tensor]]  # of each task the indices, replicas × samples, in pieces
+    real: Sequence[Sequence[Tensor]]  # which of them are no padding
+    sizes: Tensor  # how many there are, replicas × tasks
+
+    @classmethod
+    def of(cls, stack: ReplicaStack, part: str, samples: int | None) -> "_Subset":
+        pieces, reals, sizes = [], [], []
+        for task in range(stack.setting.outputs.tasks):
+            each = [_some(getattr(tasks[task], part), samples, seed, task) for seed, tasks in _replicas(stack)]
+            indices, real = padded(each, stack.device)
+            cuts = list(stack.pieces(indices.shape[1]))
+            pieces.append([indices[:, cut] for cut in cuts])
+            reals.append([real[:, cut] for cut in cuts])
+            sizes.append(real.sum(1))
+        return cls(pieces, reals, torch.stack(sizes, 1))
+
+
+def _replicas(stack: ReplicaStack) -> Any:
+    return zip(stack.seeds, stack.data.sequences, strict=True)
+
+
+def _some(indices: Tensor, samples: int | None, seed: int, task: int) -> Tensor:
+    if samples is None or samples >= len(indices):
+        return indices
+    return indices[torch.randperm(len(indices), generator=generator(seed, "evaluation", task))[:samples]]
+
+
+class Curves:
+    """Tests one stack again and again, and keeps what it finds."""
+
+    def __init__(self, stack: ReplicaStack, evaluation: Evaluation, runner: StepRunner) -> None:
+        self.stack, self.evaluation, self.runner = stack, evaluation, runner
+        self._subsets = {"accuracy": _Subset.of(stack, "test", evaluation.samples)}
+        if evaluation.training:
+            self._subsets["training accuracy"] = _Subset.of(stack, "train", evaluation.samples)
+            stack.loss_sum = torch.zeros_like(stack.loss)
+        outputs, device = stack.setting.outputs, stack.device
+        self._numbers = [torch.tensor(task, device=device) for task in range(outputs.tasks)]
+        self._active = torch.zeros(outputs.tasks, outputs.units, dtype=torch.bool, device=device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._found: dict[str, Tensor] = {}
+        self._warm = False
+        self._captured_for: object = None
+        self._kept: list[dict[str, Tensor]] = []
+        self._points: list[tuple[int, int]] = []
+        self._last = 0  # step of the last point
+
+    def begin_task(self, start: int) -> None:
+        """The stack stands at this step of its task."""
+        stack, outputs = self.stack, self.stack.setting.outputs
+        seen = outputs.tasks if stack.flow else stack.task + 1
+        self._active.copy_(torch.stack([outputs.at_test(each, seen) for each in range(outputs.tasks)]))
+        self._last = start
+        if stack.task == start == 0:
+            self.take(0)
+
+    def wanted(self, steps: int) -> bool:
+        """Are tasks to be tested after so many steps of a task? Where it ends, or is marked, that is done anyway."""
+        if self.stack.flow and steps in self.stack.flow.marks:
+            return False
+        return steps % self.evaluation.every == 0 or steps <= self.evaluation.first
+
+    def take(self, steps: int, each: Sequence[int] | None = None) -> None:
+        """Test after so many steps of the task. `each`: how many each replica takes; what is beyond is not counted."""
+        stream = self.runner.stream
+        with torch.cuda.stream(stream) if stream else nullcontext():
+            self._measure()
+            found = {name: value.clone() for name, value in self._found.items()}
+            if self.stack.loss_sum is not None:
+                found["loss"] = self.stack.loss_sum / max(1, steps - self._last)
+                self.stack.loss_sum.zero_()
+            over = [replica for replica, own in enumerate(each or ()) if own < steps]
+            if over:
+                for value in found.values():
+                    value[over] = torch.nan
+        self._kept.append(found)
+        self._points.append((self.stack.task, steps))
+        self._last = steps
+
+    def _measure(self) -> None:
+        """The accuracies, in tensors that stay where they are."""
+        if self.stack.device.type != "cuda" or not self.stack.setting.structure.capturable:
+            self._found = self._accuracies()
+            return
+        used = [(leaf.data_ptr(), leaf.shape) for leaf in tree_leaves((self.stack.params, self.stack.memory))]
+        if used != self._captured_for:
+            self._graph, self._warm, self._captured_for = None, False, used
+        if self._graph is not None:
+            self._graph.replay()
+        elif not self._warm:
+            self._found, self._warm = self._accuracies(), True
+        else:
+            self.runner.wait_for_device()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=self.runner.stream, capture_error_mode="thread_local"):
+                self._found = self._accuracies()
+            self._graph = graph
+            graph.replay()
+
+    def _accuracies(self) -> dict[str, Tensor]:
+        return {name: self._of(name, subset) for name, subset in self._subsets.items()}
+
+    def _of(self, name: str, subset: _Subset) -> Tensor:
+        """Per cent correct of each replica on each task."""
+        data, found = self.stack.data, []
+        for task, number in enumerate(self._numbers):
+            correct = torch.zeros(len(self.stack.seeds), dtype=torch.long, device=self.stack.device)
+            for indices, real in zip(subset.pieces[task], subset.real[task], strict=True):
+                batch = data.test(indices, number) if name == "accuracy" else data.train(indices, number)
+                target = torch.where(real, batch.y, PADDING)
+                correct = correct + (self.stack.predict(batch.x, number, self._active[task]) == target).sum(1)
+            found.append(correct)
+        return 100 * torch.stack(found, 1).float() / subset.sizes
+
+    def new(self) -> tuple[list[list[int]], dict[str, Tensor]]:
+        """What was found since this was last asked: the points, as task and step, and the values of each."""
+        points, kept = self._points, self._kept
+        self._points, self._kept = [], []
+        values = {name: torch.stack([each[name] for each in kept]).cpu() for name in (kept[0] if kept else ())}
+        return [list(point) for point in points], values

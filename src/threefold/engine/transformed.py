@@ -1,0 +1,50 @@
+"""Samples that tasks transform, beside the data as they are."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from threefold.data import Encoder
+from threefold.errors import ThreefoldError
+from threefold.streams import Task
+
+
+def transformed(
+    sequences: Sequence[Sequence[Task]], part: str, inputs: Tensor, labels: Tensor
+) -> tuple[list[list[Task]], Tensor, Tensor]:
+    """The tasks of all replicas with indices into longer inputs and labels: those that were given, and behind them what
+    each transform makes of its task's samples. What replicas have in common is there once.
+
+    `part` of the data: "train" or "test".
+    """
+    more, known = [inputs], list[tuple[Any, Tensor, Tensor]]()
+    more_labels, end = [labels], len(inputs)
+
+    def own(task: Task) -> Tensor:
+        nonlocal end
+        before: Tensor = getattr(task, part)
+        if task.transform is None:
+            return before
+        for transform, indices, found in known:
+            if transform is task.transform and torch.equal(indices, before):
+                return found
+        rows = before.to(inputs.device)
+        name = str(getattr(task.transform, "__qualname__", type(task.transform).__name__))
+        made = Encoder(task.transform, "", name, what="samples of transform").encode(inputs[rows].cpu())
+        if made.shape[1:] != inputs.shape[1:]:
+            shapes = ["×".join(map(str, x.shape[1:])) for x in (inputs, made)]
+            raise ThreefoldError(f"samples of transform {name} must have the shape {shapes[0]}, got {shapes[1]}.")
+        more.append(made.to(inputs.device))
+        more_labels.append(labels[rows])
+        after = torch.arange(end, end := end + len(before))
+        known.append((task.transform, before, after))
+        return after
+
+    def changed(task: Task) -> dict[str, Any]:
+        return {part: own(task)}
+
+    tasks = [[replace(task, **changed(task)) for task in sequence] for sequence in sequences]
+    return tasks, torch.cat(more), torch.cat(more_labels)

@@ -1,0 +1,87 @@
+"""Methods, networks, optimisers and schedules as plain data and as text, and made again from these for reports.
+
+What is not loaded where a report is made, such as a method of a user's own, is stood in for.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, ClassVar, NoReturn
+
+from pydantic import ConfigDict
+
+from threefold.errors import ThreefoldError
+from threefold.methods import METHODS, Method, Part, Setting
+from threefold.methods.registry import split_parts
+from threefold.networks import NETWORKS, AnyNetwork, OwnNetwork, Weights
+from threefold.values import V, Value, build
+
+
+def described_value(value: Value | OwnNetwork) -> dict[str, Any]:
+    """A network, an optimiser or a schedule as plain data."""
+    init = getattr(value, "init", None)
+    plain = {"name": value.name, "hyperparameters": value.model_dump(mode="json")}
+    return plain | ({"init": init.sum} if init else {})
+
+
+def same_value(one: Value | OwnNetwork, other: Value | OwnNetwork) -> bool:
+    """Whether they were given or are defaults, are these the same values?"""
+    return described_value(one) == described_value(other)
+
+
+def value_again(kinds: Mapping[str, type[V]], plain: Mapping[str, Any]) -> V:
+    """What `described_value` described."""
+    return build(kinds, "value", plain["name"], plain.get("hyperparameters", {}))
+
+
+def network_again(plain: Mapping[str, Any], text: str | None) -> AnyNetwork:
+    """A network to report on; one of a user's is its name, and the text that the command line finds it by."""
+    if plain["name"] in NETWORKS and "code" not in plain:
+        network = value_again(NETWORKS, plain)
+        return network.model_copy(update={"init": Weights(plain["init"])}) if plain.get("init") else network
+    own = OwnNetwork(_not_loaded, text)
+    own.name = plain["name"]
+    return own
+
+
+def _not_loaded(setting: Setting) -> NoReturn:
+    raise ThreefoldError("a network that is read from a store has no code; give it again.")
+
+
+def method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
+    """The method that was written so, with the values it had, also of a part that is not known here or has changed."""
+    parts = []
+    for piece in split_parts(text):
+        name = piece.partition(":")[0]
+        if name == "none":
+            continue
+        kind = METHODS[name].part if name in METHODS else None
+        given = {pair.partition("=")[0] for pair in piece.partition(":")[2].split(",") if pair}
+        if kind is None or kind.model_fields.keys() != hyperparameters[name].keys():
+            kind = absent(name)
+        parts.append(kind.model_construct(_fields_set=given, **hyperparameters[name]))
+    return Method(*parts)
+
+
+def written(method: Method) -> str:
+    """A method as the command line writes it, with the hyperparameters that were given: `ewc:strength=100.0+xdg`."""
+    return (
+        "+".join(part.name + (f":{','.join(chosen(part))}" if chosen(part) else "") for part in method.parts) or "none"
+    )
+
+
+def chosen(part: Part) -> list[str]:
+    """The hyperparameters of a part that were given, as key=value."""
+    return [f"{name}={value}" for name, value in given(part).items()]
+
+
+def given(part: Part) -> dict[str, Any]:
+    """The hyperparameters of a part that were given."""
+    every = part.model_dump().items()
+    return {name: value for name, value in every if name in part.model_fields_set and value is not None}
+
+
+@cache
+def absent(name: str) -> type[Part]:
+    """Stands for a user's part that is not loaded here: it does nothing, and has whatever hyperparameters are given."""
+    fields: dict[str, Any] = {"name": name, "__annotations__": {"name": ClassVar[str]}}
+    return type("Absent", (Part,), fields | {"model_config": ConfigDict(extra="allow")})

@@ -1,0 +1,66 @@
+"""Classes and functions of the user's, by what the command line calls them: `my_nets.py:Net`, `package.module:Net`."""
+
+import sys
+from collections.abc import Container
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from threefold.errors import ThreefoldError
+
+
+def own_code(text: str, what: str, known: Container[str]) -> Any:
+    """What `my_nets.py:Net` stands for; None where the text is a name of ours, or one with hyperparameters."""
+    module, _, name = text.partition(":")
+    if module.endswith(".py") and not name:
+        raise _lacks_a_name(module, what)
+    if name and "=" not in name and (module.endswith(".py") or module not in known):
+        return imported(module, name, what)
+    return None
+
+
+def imported(module: str, name: str, what: str) -> Any:
+    """What a file such as `my_nets.py`, or an importable module, has under that name."""
+    found = _module(module, f"{what} '{module}:{name}'")
+    if not callable(own := getattr(found, name, None)):
+        raise ThreefoldError(f"{what} '{module}:{name}' must name a class or function, and {module} has none of it.")
+    return own
+
+
+def _module(module: str, told: str) -> ModuleType:
+    """A file or module of the user's; `told`: how a sentence names what was asked for."""
+    try:
+        return _from_file(Path(module)) if module.endswith(".py") else import_module(module)
+    except FileNotFoundError as error:
+        raise ThreefoldError(f"{told} names a file that is not there; use FILE.py:NAME.") from error
+    except Exception as error:  # a user's file may raise anything
+        raise ThreefoldError(f"{told} cannot be imported ({type(error).__name__}: {error}).") from error
+
+
+def _lacks_a_name(file: str, what: str) -> ThreefoldError:
+    """What to say of a file alone: what it has that may be meant."""
+    found = _module(file, f"{what} '{file}'")
+    own = (name for name, value in vars(found).items() if getattr(value, "__module__", None) == found.__name__)
+    names = [name for name in own if callable(getattr(found, name)) and not name.startswith("_")] or ["NAME"]
+    use = " or ".join(f"{file}:{name}" for name in names)
+    return ThreefoldError(f"{what} '{file}' lacks the name of a class or function; use {use}.")
+
+
+def _from_file(path: Path) -> ModuleType:
+    """A file as a module of its name; the same file is imported once."""
+    known = sys.modules.get(path.stem)
+    if known and Path(getattr(known, "__file__", None) or "").resolve() == path.resolve():
+        return known
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
+    return module

@@ -1,0 +1,53 @@
+"""Accuracy during training, as a run keeps it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from threefold.results.packed import unpack
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """What was found at each point of training. Accuracies are in per cent; NaN: not found there.
+
+    A task's last point is that after it was consolidated. The very first point of all is before any training.
+    """
+
+    task: NDArray[np.int64]  # in whose training the point lies
+    step: NDArray[np.int64]  # of that task, counted from 1; 0: before its first
+    accuracy: Array  # points × tasks
+    training_accuracy: Array | None = None  # points × tasks, on training samples
+    loss: Array | None = None  # the mean since the last point
+
+    @classmethod
+    def of(cls, packed: Mapping[str, Any], tasks: int) -> Self:
+        """What `Record.curves` holds; ValueError where it is anything else."""
+        found = {name: unpack(value) for name, value in packed.items()}
+        points, size = found.get("points"), len(next(iter(found.values()), ()))
+        if points is None or points.shape != (size, 2) or points.dtype.kind != "i" or "accuracy" not in found:
+            raise ValueError("it has no points, or no accuracy at them")
+        for name, array in found.items():
+            wanted = {"points": (size, 2), "loss": (size,)}.get(name, (size, tasks))
+            if array.shape != wanted:
+                raise ValueError(f"{name} has the shape {array.shape}, which must be {wanted}")
+            if "accuracy" in name and not bool(((array >= 0) & (array <= 100) | np.isnan(array)).all()):
+                raise ValueError(f"{name} has values that are no per cent")
+        order = points[:, 0] * (points[:, 1].max(initial=0) + 1) + points[:, 1]
+        if size and (points.min() < 0 or points[:, 0].max() >= tasks or (np.diff(order) <= 0).any()):
+            raise ValueError("points are not in order, or none of these tasks'")
+        values = {name.replace(" ", "_"): array.astype(float) for name, array in found.items() if name != "points"}
+        known = {name: values[name] for name in ("accuracy", "training_accuracy", "loss") if name in values}
+        return cls(points[:, 0], points[:, 1], **known)
+
+    @property
+    def total(self) -> NDArray[np.int64]:
+        """The steps taken up to each point over all tasks."""
+        lengths = np.zeros(int(self.task.max(initial=0)) + 1, dtype=np.int64)
+        np.maximum.at(lengths, self.task, self.step)
+        return (np.concatenate([[0], lengths.cumsum()[:-1]])[self.task] + self.step).astype(np.int64)

@@ -1,0 +1,73 @@
+"""Streams by name: `split-mnist:classes=5-3-2`, or a class or function of the user's, `my_streams.py:Name`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from threefold.data import Dataset
+from threefold.errors import ThreefoldError, unknown
+from threefold.own_code import own_code
+from threefold.streams.own import OwnStream
+from threefold.streams.permuted import Permuted
+from threefold.streams.rotated import Rotated
+from threefold.streams.several import Several
+from threefold.streams.split import Split
+from threefold.streams.stream import Defaults, Stream
+from threefold.streams.timed import Timed
+from threefold.values import pairs_of
+
+STREAMS: dict[str, type[Stream]] = {kind.name: kind for kind in (Split, Permuted, Rotated, Several, Timed)}
+
+
+@dataclass(frozen=True)
+class NamedStream:
+    """What a text stands for: a stream, the name of its data if the text has it, and what was chosen."""
+
+    kind: type[Stream]
+    data: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    function: Callable[..., Any] | None = None
+    text: str | None = None  # that a stream of the user's is found by
+
+    @property
+    def defaults(self) -> Defaults:
+        return self.kind.defaults
+
+    def of(self, data: Dataset, tasks: int | None = None) -> Stream:
+        """The stream over these data."""
+        given = {} if tasks is None else {"tasks": tasks}
+        if self.function is not None:
+            stream: Stream = OwnStream(self.function, data, **given)
+        else:
+            stream = self._built(data, given)
+        stream.text = self.text
+        return stream
+
+    def _built(self, data: Dataset, given: Mapping[str, int]) -> Stream:
+        if self.text is None:
+            return self.kind(data, **given, **self.options)
+        try:
+            return self.kind(data, **given)
+        except ThreefoldError:
+            raise
+        except Exception as error:  # a user's class may raise anything
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise ThreefoldError(f"stream {self.text} cannot be built ({why}).") from error
+
+
+def find(text: str) -> NamedStream:
+    """The stream, its data and its options in a text ('split' alone names no data)."""
+    ours = text.partition(":")[0].partition("-")[0] in STREAMS
+    if own := None if ours else own_code(text, "stream", ()):
+        if not isinstance(own, type):
+            return NamedStream(OwnStream, function=own, text=text)
+        if not issubclass(own, Stream):
+            raise ThreefoldError(f"stream '{text}' must be a subclass of Stream or a function, got {own!r}.")
+        return NamedStream(own, text=text)
+    name, options = pairs_of(text, "stream")
+    kind, _, data = name.partition("-")
+    if kind not in STREAMS:
+        raise unknown("stream", name, [*STREAMS, *(f"{kind}-mnist" for kind in (*STREAMS,)[:3])])
+    STREAMS[kind].check_options(options)
+    STREAMS[kind].options_type(**options)
+    return NamedStream(STREAMS[kind], data or None, options)

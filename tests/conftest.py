@@ -1,3 +1,4 @@
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -8,6 +9,9 @@ from tiny_lab import Ended
 
 from threefold.cli import main
 from threefold.cli.stopping import SIGNALS
+from threefold.cluster import SETTINGS
+
+os.environ.update(SETTINGS)  # Ray reads them once in a process, whichever test imports it first
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,17 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def data(lab: Path) -> Dataset:
     return threefold.load("small.npz")
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Says how many bytes are free, on a machine so small that all sizes count."""
+
+    def call(size: int) -> None:
+        monkeypatch.setattr(limits, "SMALL", 0)
+        monkeypatch.setattr(limits, "free_on", lambda device: size)
+
+    return call
 
 
 @given(
@@ -86,10 +98,8 @@ def cell_of(data: Dataset, kind: Any = Permuted, tasks: int = 2, method: Any = "
 
 
 @pytest.mark.parametrize(("name", "value"), [("hidden", 10**6), ("batch", 10**7), ("tasks", 10**4)])
-def test_the_advice_is_the_largest_that_fits(
-    data: Dataset, monkeypatch: pytest.MonkeyPatch, name: str, value: int
-) -> None:
-    monkeypatch.setattr(limits, "free_on", lambda device: 10**8)
+def test_the_advice_is_the_largest_that_fits(data: Dataset, free: Callable[[int], None], name: str, value: int) -> None:
+    free(10**8)
     small = {"hidden": 8, "batch": 4}
     said = refused(data, **small | {name: value})
     found = re.fullmatch(
@@ -113,8 +123,8 @@ def test_nothing_is_built_to_find_out(data: Dataset, monkeypatch: pytest.MonkeyP
     assert "tasks must be at most" in refused(data, tasks=10**7)
 
 
-def test_networks_beside_the_classifier_count(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "free_on", lambda device: 50 * 10**6)
+def test_networks_beside_the_classifier_count(data: Dataset, free: Callable[[int], None]) -> None:
+    free(50 * 10**6)
     cell_of(data, hidden=1000)
     classifier = 64 * 1000 + 1000**2 + 1000 * 8 + 2 * 1000 + 8
     encoder, latent = 64 * 1000 + 1000**2 + 2 * 1000, 2 * (1000 * 100 + 100)
@@ -142,8 +152,8 @@ def test_a_network_of_the_users_may_be_too_wide(data: Dataset, latent: int) -> N
         threefold.run(Split(data, 2), scenario="class", method=Wide(latent=latent), seeds=1, store=None, device="cpu")
 
 
-def test_memory_elsewhere_is_not_this_machines(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "free_on", lambda device: 10)
+def test_memory_elsewhere_is_not_this_machines(data: Dataset, free: Callable[[int], None]) -> None:
+    free(10)
     settings = Settings.checked(device="cpu", hidden=1000)
     with pytest.raises(ThreefoldError, match="10 bytes are free"):
         Cell.of(Split(data, 2), SCENARIOS["class"], Method(), settings)

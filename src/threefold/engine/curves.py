@@ -64,7 +64,7 @@ class Curves:
         self._warm = False
         self._captured_for: object = None
         self._kept: list[dict[str, Tensor]] = []
-        self._points: list[tuple[int, int]] = []
+        self._points: list[tuple[int, int, int]] = []
         self._last = 0  # step of the last point
 
     def begin_task(self, start: int) -> None:
@@ -96,7 +96,9 @@ class Curves:
                 for value in found.values():
                     value[over] = torch.nan
         self._kept.append(found)
-        self._points.append((self.stack.task, steps))
+        flow = self.stack.flow
+        seen = max(1, flow.come(steps)) if flow else self.stack.task + 1
+        self._points.append((self.stack.task, steps, seen))
         self._last = steps
 
     def _measure(self) -> None:
@@ -135,7 +137,7 @@ class Curves:
         return 100 * torch.stack(found, 1).float() / subset.sizes
 
     def new(self) -> tuple[list[list[int]], dict[str, Tensor]]:
-        """What was found since this was last asked: the points, as task and step, and the values of each."""
+        """What was found since this was last asked: points (task, step, tasks so far), and the values at each."""
         points, kept = self._points, self._kept
         self._points, self._kept = [], []
         values = {name: torch.stack([each[name] for each in kept]).cpu() for name in (kept[0] if kept else ())}

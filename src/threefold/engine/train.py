@@ -45,7 +45,7 @@ class Measured:
     diverged_at: list[int | None]  # the first task after which a replica's numbers were not finite
     kept: list[dict[str, Tensor]] = field(default_factory=list)  # of each task: replicas × whatever a part kept
     seconds: dict[str, float] = field(default_factory=dict)  # of the whole cohort
-    points: list[list[int]] = field(default_factory=list)  # task and step of each test during training
+    points: list[list[int]] = field(default_factory=list)  # task, step and tasks so far of each test during training
     curves: dict[str, Tensor] = field(default_factory=dict)  # what was found then, points × replicas (× tasks)
 
     @classmethod

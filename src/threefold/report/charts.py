@@ -1,15 +1,17 @@
-"""Which figures over budgets or hyperparameters there are to draw."""
+"""Which figures there are to draw beside those of single cells."""
 
 from collections.abc import Sequence
 
 from threefold.experiments import Section
 from threefold.report.budgets import budgets
+from threefold.report.during_training import after_switches
 from threefold.report.grids import grids
 from threefold.report.panels import Chart
 
 
 def charts(sections: Sequence[Section]) -> list[tuple[Section, Chart]]:
-    """One figure for each experiment over budgets, one for each stream of an experiment over hyperparameters."""
+    """One figure for each experiment over budgets; one for each stream of an experiment over hyperparameters, or of one
+    that looks at what happens after a switch of tasks."""
     tables = [result for section in sections if section.kind == "table" for result in section.results]
     found = []
     for section in sections:
@@ -18,6 +20,6 @@ def charts(sections: Sequence[Section]) -> list[tuple[Section, Chart]]:
         elif section.kind == "grids":
             drawn = grids(section, tables)
         else:
-            continue
+            drawn = after_switches(section)
         found += [(section, chart) for chart in drawn if chart.panels]
     return found

@@ -1,5 +1,6 @@
 """A report as headings, paragraphs, lists and tables of text: what terminal, Markdown and LaTeX render alike."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -8,10 +9,12 @@ from threefold.experiments import Section
 from threefold.report.charts import charts
 from threefold.report.formatting import DASH, NOT_RUN, count, difference, number, plus_minus, short
 from threefold.report.grids import ALL_ALIKE
+from threefold.report.metric_table import MetricTable, metric_tables
 from threefold.report.panels import Chart, Choice, Panel, seeds_of
 from threefold.report.paper_statements import Statement, statements
 from threefold.report.provenance import provenance
 from threefold.report.tables import PAIRED, RULE, ResultTable, TableCell, incomplete, remarks, result_tables, selection
+from threefold.results import Summary
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,9 @@ def _result_table(table: ResultTable, layout: Layout) -> Iterator[Block]:
     if signs := legend(table):
         yield Text(signs)
     yield evidence(table.cells, f"{table.stream}: the evidence for each cell", layout)
+    for some in metric_tables(table):
+        yield metrics(some, f"{table.stream}: metrics of {some.title}", layout)
+        yield Text(some.legend)
     notes = table.explanations + [f"{DASH} {r.row}, {r.column}: {r.reason}" for r in table.refused]
     if notes:
         yield Items(notes)
@@ -186,6 +192,24 @@ def evidence(cells: Sequence[TableCell], caption: str, layout: Layout = "page") 
     return Table(caption, list(columns), rows, [e.row for e in cells], left=1 if layout == "narrow" else 2)
 
 
+def metrics(some: MetricTable, caption: str, layout: Layout = "page") -> Table:
+    """A row for each cell. Where a table must not be wide, means alone."""
+    brief, narrow = layout != "page", layout == "narrow"
+    rows = []
+    for cell, values in some.rows:
+        name = [f"{cell.row}\n{cell.column}"] if narrow else [cell.row, cell.column]
+        rows.append([*name, *(_metric(value, brief=brief) for value in values)])
+    header = [*(["Method\nScenario"] if narrow else ["Method", "Scenario"]), *some.columns]
+    of = "means" if brief else "mean ± SEM"
+    return Table(f"{caption} ({of})", header, rows, [cell.row for cell, _ in some.rows], left=1 if narrow else 2)
+
+
+def _metric(value: Summary, *, brief: bool) -> str:
+    if math.isnan(value.mean):
+        return DASH
+    return number(value.mean) if brief else plus_minus(value)
+
+
 def _range(found: TableCell) -> str:
     return f"{number(found.lowest, 1)} – {number(found.highest, 1)}" if found.accuracy.n > 1 else DASH
 
@@ -229,7 +253,7 @@ def _choice(choice: Choice | None) -> str:
 
 def panel_table(chart: Chart, panel: Panel) -> Table:
     """The numbers behind a panel: a row for each x, a column for each line."""
-    places = sorted({x for line in panel.lines for x in line.x})
+    places = sorted({x for line in panel.lines for x in line.x if not chart.listed or x in chart.listed})
     by_line = [dict(zip(line.x, line.values, strict=True)) for line in panel.lines]
     rows = [[short(x), *(plus_minus(of[x]) if x in of else NOT_RUN for of in by_line)] for x in places]
     header = [panel.x_label, *(line.label for line in panel.lines)]

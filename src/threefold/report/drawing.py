@@ -21,7 +21,7 @@ from matplotlib.transforms import IdentityTransform, ScaledTranslation
 from threefold.report.figures import mosaic, pictures
 from threefold.report.palette import HUES, LINES, STRATEGIES, legible_on, ramp
 from threefold.report.panels import WHO, By, Chart, Line, Mark, Panel, reach
-from threefold.report.svg import limits, log_ticks, spread
+from threefold.report.svg import MANY, limits, log_ticks, spread
 from threefold.report.tables import ResultTable, TableCell
 
 WIDTH = 6.5  # inches: the text of a page
@@ -102,7 +102,7 @@ def _curve(axis: Axes, line: Line, panel: Panel, banded: bool) -> None:
     mean = np.array([value.mean for value in line.values])
     sem = np.nan_to_num(np.array([value.sem for value in line.values]))
     color = _color(line)
-    marker, size = _marker(line, bool(panel.marks) or len(x) > 30)
+    marker, size = _marker(line, bool(panel.marks))
     width = 1.3 if line.shade is None else 0.9
     axis.plot(x, mean, color=color, marker=marker, markersize=size, zorder=3, linewidth=width)
     if banded:
@@ -155,8 +155,8 @@ def _legend(figure: Figure, chart: Chart, empty: Sequence[Axes]) -> None:
 
 
 def _marker(line: Line, small: bool) -> tuple[str, float]:
-    """Small where selected values are marked on the same curve, none where there are many curves."""
-    if line.shade is not None:
+    """Small where selected values are marked on the same curve, none where there are many curves or points."""
+    if line.shade is not None or len(line.x) > MANY:
         return "", 0.0
     return (".", 2.5) if small else (MARKERS[line.hue % len(MARKERS)], 3.0)
 
@@ -177,12 +177,12 @@ def _darker(color: str) -> str:
 def draw_curves(table: ResultTable) -> Figure:
     """Accuracy on each task as training goes on, a panel for each cell."""
     tasks = table.cells[0].cell.stream.tasks
-    figure, axes = _cells(table, WIDTH, 0.92)
-    for found, axis in _filled(table, axes):
+    figure, axes = panels_of(table, WIDTH, 0.92)
+    for found, axis in filled(table, axes):
         means, sems = found.curves
         moments = np.arange(tasks + 1)
         for task, (mean, sem) in enumerate(zip(means.T, sems.T, strict=True)):
-            color = _task_color(task, tasks)
+            color = task_color(task, tasks)
             axis.plot(moments[: task + 2], mean[: task + 2], color=color, linewidth=0.6, alpha=0.35)  # before its turn
             axis.plot(moments[task + 1 :], mean[task + 1 :], color=color, linewidth=1.0)
             axis.fill_between(moments, mean - sem, mean + sem, color=color, alpha=0.2, linewidth=0)
@@ -192,9 +192,9 @@ def draw_curves(table: ResultTable) -> Figure:
         axis.set_yticks([0, 50, 100])
         axis.xaxis.set_major_locator(FixedLocator([0, tasks] if tasks > 5 else list(range(tasks + 1))))
         axis.grid(axis="y", color=GRID, linewidth=0.5)
-        _say_who_survived(axis, found)
+        say_who_survived(axis, found)
     handles = [
-        Line2D([], [], color=_task_color(task, tasks), marker="o", markersize=2.5, label=f"task {task + 1}")
+        Line2D([], [], color=task_color(task, tasks), marker="o", markersize=2.5, label=f"task {task + 1}")
         for task in range(tasks)
     ]
     across = min(tasks, 10 if len(table.columns) > 2 else 5)
@@ -207,10 +207,10 @@ def draw_curves(table: ResultTable) -> Figure:
 def draw_matrices(table: ResultTable) -> Figure:
     """Accuracy after each task (down) on each task (across), averaged over seeds."""
     tasks = table.cells[0].cell.stream.tasks
-    figure, axes = _cells(table, WIDTH * 0.75, 0.9)
+    figure, axes = panels_of(table, WIDTH * 0.75, 0.9)
     for axis in axes.values():
         axis.set_box_aspect(1)
-    for found, axis in _filled(table, axes):
+    for found, axis in filled(table, axes):
         mean = found.curves[0][1:]
         axis.imshow(mean, cmap=SCALE, vmin=0, vmax=100, aspect="equal", interpolation="nearest")
         shown = range(tasks) if tasks <= 5 else (0, tasks - 1)
@@ -218,7 +218,7 @@ def draw_matrices(table: ResultTable) -> Figure:
         axis.set_yticks(shown, [str(t + 1) for t in shown])
         axis.tick_params(length=0, labelsize=5.5, pad=1)
         axis.spines[:].set_visible(False)
-        _say_who_survived(axis, found)
+        say_who_survived(axis, found)
         if tasks <= 5:
             for (row, column), value in np.ndenumerate(mean):
                 ink = legible_on(value / 100)
@@ -253,7 +253,7 @@ def draw_pictures(table: ResultTable, kept: str) -> Figure:
     return figure
 
 
-def _cells(table: ResultTable, wide: float, height: float) -> tuple[Figure, dict[tuple[str, str], Axes]]:
+def panels_of(table: ResultTable, wide: float, height: float) -> tuple[Figure, dict[tuple[str, str], Axes]]:
     """A panel for each place of the table."""
     methods = [row for _, row in table.rows]
     figure = Figure(figsize=(max(3.6, wide * min(1, len(table.columns) / 3)), len(methods) * height + 0.8))
@@ -271,7 +271,7 @@ def _cells(table: ResultTable, wide: float, height: float) -> tuple[Figure, dict
     return figure, placed
 
 
-def _filled(table: ResultTable, axes: dict[tuple[str, str], Axes]) -> Iterator[tuple[TableCell, Axes]]:
+def filled(table: ResultTable, axes: dict[tuple[str, str], Axes]) -> Iterator[tuple[TableCell, Axes]]:
     """The panels with something to draw. Numbers stand at the outermost of them only; the rest says why it is empty."""
     drawn = {(e.row, e.column) for e in table.cells if e.learned}
     methods = [row for _, row in table.rows]
@@ -286,7 +286,7 @@ def _filled(table: ResultTable, axes: dict[tuple[str, str], Axes]) -> Iterator[t
         yield table.at[place], axis
 
 
-def _say_who_survived(axis: Axes, found: TableCell) -> None:
+def say_who_survived(axis: Axes, found: TableCell) -> None:
     """Below a panel that is a mean over some of the seeds only."""
     if found.survivors:
         axis.set_xlabel(fill(found.survivors, 22), fontsize=5.5, labelpad=1)
@@ -299,7 +299,7 @@ def _nothing(axis: Axes, text: str) -> None:
     axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", color="#777777")
 
 
-def _task_color(task: int, tasks: int) -> str:
+def task_color(task: int, tasks: int) -> str:
     return ramp(0.85 * task / max(1, tasks - 1))
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from threefold.errors import ThreefoldError, unknown
 from threefold.experiments import Section
 from threefold.report.charts import charts
+from threefold.report.during_training import during
 from threefold.report.panels import Chart
 from threefold.report.tables import TableCell, result_tables
 from threefold.results import shown_images
@@ -124,6 +125,7 @@ def _write(figure: "Figure", path: Path, shown: str | None = None) -> None:
 def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], Figure]]]":
     """Every figure by a name that a file can have, drawn when called."""
     from threefold.report.drawing import draw_chart, draw_curves, draw_matrices, draw_pictures
+    from threefold.report.drawing_training import draw_training
 
     taken: set[str] = set()
 
@@ -143,6 +145,8 @@ def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], F
             base = f"{section.name}-{table.stream}"
             yield named(f"{base}-forgetting"), partial(draw_curves, table)
             yield named(f"{base}-matrices"), partial(draw_matrices, table)
+            if any(during(e.result) for e in table.cells):
+                yield named(f"{base}-training"), partial(draw_training, table)
             for kept in PICTURES:
                 if any(pictures(e, kept) is not None for e in table.cells):
                     yield named(f"{base}-{kept}"), partial(draw_pictures, table, kept)

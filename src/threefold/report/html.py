@@ -20,15 +20,18 @@ from threefold.experiments.command import reproducing
 from threefold.experiments.spec import PAPER
 from threefold.report import svg
 from threefold.report.charts import charts
-from threefold.report.document import Table, evidence_of, panel_table, selected
+from threefold.report.document import Table, evidence_of, metrics, panel_table, selected
+from threefold.report.during_training import during
 from threefold.report.figures import PICTURES, mosaic, pictures
 from threefold.report.formatting import DASH, NOT_RUN, count, difference, duration, moment, number, plus_minus, signed
+from threefold.report.metric_table import metric_tables
 from threefold.report.palette import HUES, LINES, ON_DARK, ramp
 from threefold.report.panels import WHO, By, Chart
 from threefold.report.paper_statements import statements
 from threefold.report.provenance import distinct, machine_seconds, provenance
 from threefold.report.tables import PAIRED, RULE, Column, ResultTable, incomplete, remarks, result_tables, selection
 from threefold.results import Published, utc_now
+from threefold.results.metrics import METRICS
 from threefold.version import VERSION
 
 JUDGED = {
@@ -37,12 +40,6 @@ JUDGED = {
     "unsure": "? too few seeds",
     "unjudged": "not judged",
     "alone": "nothing published",
-}
-MEASURES = {
-    "learning_accuracy": ("Learning accuracy", "on each task right after it was learned"),
-    "forgetting": ("Forgetting", "fall from the best accuracy ever had"),
-    "backward_transfer": ("Backward transfer", "what later tasks did to earlier ones"),
-    "forward_transfer": ("Forward transfer", "what earlier tasks did for later ones"),
 }
 SIGNS: dict[By, str] = {"paper": "○", "best": "●", "honest": "▾"}
 
@@ -148,7 +145,16 @@ def pairs(column: Column) -> Table:
 def measures(result: Result) -> list[tuple[str, str, str]]:
     """The metrics beside the accuracy: what they are called, what they mean, and what they are."""
     known = {name: value for name, value in result.metrics.items() if not math.isnan(value.mean)}
-    return [(*about, plus_minus(known[name])) for name, about in MEASURES.items() if name in known]
+    return [
+        (metric.title, metric.meaning, plus_minus(known[metric.name]))
+        for metric in METRICS
+        if metric.name in known and metric.name != "average_accuracy"
+    ]
+
+
+def metric_sheets(table: ResultTable) -> list[tuple[Table, str]]:
+    """All metrics, and what each is."""
+    return [(metrics(some, some.title), some.legend) for some in metric_tables(table)]
 
 
 def as_json(value: Any) -> str:
@@ -184,7 +190,7 @@ templates.globals |= {
         for function in (
             *(count, difference, duration, moment, number, plus_minus, incomplete, remarks, selection, reproducing),
             *(pictures, mosaic, provenance, machine_seconds, statements, selected, panel_table, evidence_of),
-            *(anchor, table_anchor, judgements, lede, pairs, measures, as_json, spec_text),
+            *(anchor, table_anchor, judgements, lede, pairs, measures, metric_sheets, as_json, spec_text, during),
         )
     },
 }

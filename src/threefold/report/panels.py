@@ -111,6 +111,7 @@ class Chart:
     key: str  # what bands and marks mean
     panels: Sequence[Panel]
     selected: Sequence[Selected] = field(default=())
+    listed: Sequence[float] = ()  # the x that tables list; empty: all
 
     @property
     def rows(self) -> list[str]:

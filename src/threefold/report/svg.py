@@ -5,11 +5,13 @@ from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 from io import BytesIO
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from threefold.report.during_training import During
 from threefold.report.formatting import short
 from threefold.report.palette import HUES, STRATEGIES, legible_on, ramp
 from threefold.report.panels import WHO, Level, Line, Mark, Panel, reach
@@ -19,6 +21,8 @@ from threefold.results import Published, Summary
 WIDE, TALL = 340, 230
 LEFT, RIGHT, TOP, BOTTOM = 40, 8, 10, 36
 SHADES = 10  # classes r0 … r9
+SEEN = 1.0  # points of accuracy: a gap that is less deep is not marked
+MANY = 30  # points of a curve, which are not marked one by one then
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -168,7 +172,7 @@ def _curve(frame: Frame, line: Line, banded: bool, dots: bool) -> str:
         if banded and not any(map(math.isnan, sems)):
             body += frame.band(xs, means, sems)
         body += f'<polyline class="line" points="{frame.points(xs, means)}"/>'
-        for x, mean in zip(xs, means, strict=True) if dots or len(xs) == 1 else ():
+        for x, mean in zip(xs, means, strict=True) if (dots and len(xs) <= MANY) or len(xs) == 1 else ():
             tip = escape(f"{line.label}, {short(x)}: {mean:.2f}")
             where = f'cx="{frame.x(x):.1f}" cy="{frame.y(mean):.1f}"'
             body += f'<circle class="dot" {where} r="2.4"><title>{tip}</title></circle>'
@@ -221,6 +225,53 @@ def forgetting(found: TableCell) -> str:
             f'<text x="{WIDE - 44}" y="{y + 3:.1f}" class="own">task {task + 1}</text></g>'
         )
     return _figure(WIDE, TALL, "Accuracy on each task as training goes on", "".join(parts), found.survivors)
+
+
+def training(found: TableCell, shown: During) -> str:
+    """Accuracy on each task over all steps, the switches of tasks, the average over earlier tasks, and its gaps."""
+    tasks, xs = shown.mean.shape[1], shown.steps
+    frame = Frame([0, xs[-1]], (0.0, 101.0), False, right=46)
+    parts = [frame.axes([(step, short(step)) for step in nice(0, xs[-1])], "steps of training")]
+    top, floor = f"{TOP}", f"{TALL - BOTTOM}"
+    parts += [f'<path class="switch" d="M{frame.x(step):.1f} {top}V{floor}"/>' for step in shown.switches]
+    ends = sorted(range(tasks), key=lambda task: shown.mean[-1, task])
+    places = spread([-frame.y(shown.mean[-1, task]) for task in ends], 10.5, -(TALL - BOTTOM), -TOP)
+    for task in range(tasks):
+        mean = shown.mean[:, task]
+        kept = _thinned([frame.x(x) for x in xs], mean)
+        own = [xs[place] for place in kept]
+        parts.append(
+            f'<g class="{shade(task / max(1, tasks - 1))}"><title>task {task + 1}: {mean[-1]:.1f} at the end</title>'
+            f"{frame.band(own, mean[kept].tolist(), shown.sem[kept, task].tolist())}"
+            f'<polyline class="line thin" points="{frame.points(own, mean[kept].tolist())}"/>'
+            f'<text x="{WIDE - 44}" y="{-places[ends.index(task)] + 3:.1f}" class="own">task {task + 1}</text></g>'
+        )
+    earlier = shown.earlier()
+    for first, last in pairwise([*shown.switches, xs[-1]] if shown.gaps else []):
+        within = [place for place, x in enumerate(xs) if first < x <= last]
+        own = [within[place] for place in _thinned([frame.x(xs[place]) for place in within], earlier[within])]
+        points = frame.points([xs[place] for place in own], earlier[own].tolist())
+        parts.append(f'<polyline class="earlier" points="{points}"/>')
+    for switch, gap in zip(shown.switches, shown.gaps, strict=True) if shown.gaps else ():
+        if gap.depth >= SEEN:
+            tip = f"gap of {gap.depth:.1f} points, nine tenths of it made up after {gap.recovered} steps"
+            where = f'cx="{frame.x(switch + gap.at):.1f}" cy="{frame.y(gap.lowest):.1f}"'
+            parts.append(f'<circle class="ring" {where} r="3.5"><title>{tip}</title></circle>')
+    label = "Accuracy on each task during training"
+    return _figure(WIDE, TALL, label, "".join(parts), found.survivors)
+
+
+def _thinned(pixels: Sequence[float], values: NDArray[np.float64]) -> list[int]:
+    """Of many points those that can be told apart: in each column of pixels the first, the lowest, the highest, the
+    last."""
+    columns: dict[int, list[int]] = {}
+    for place, x in enumerate(pixels):
+        columns.setdefault(int(x), []).append(place)
+    kept = set()
+    for column in columns.values():
+        own = values[column]
+        kept |= {column[0], column[int(own.argmin())], column[int(own.argmax())], column[-1]}
+    return sorted(kept)
 
 
 def heat_map(found: TableCell) -> str:

@@ -8,15 +8,18 @@ from collections.abc import Sequence
 
 from threefold.experiments import Section
 from threefold.experiments.description import written
+from threefold.report.metric_table import compared_with_joint
 from threefold.report.provenance import machine_seconds
 from threefold.report.tables import ResultTable, TableCell, result_tables
+from threefold.results.metrics import METRICS
 
 COLUMNS = (
     *("experiment", "stream", "scenario", "task_id_in", "approach", "method", "written", "hyperparameters"),
     *("selected", "tasks", "network", "optimizer", "schedule", "iters", "epochs", "batch"),
     *("augment", "normalize", "features", "precision", "device"),
     *("seeds", "diverged_seeds", "mean", "sem", "sd", "min", "max", "per_seed"),
-    *("learning_accuracy", "forgetting", "backward_transfer", "forward_transfer"),
+    *(metric.name for metric in METRICS if metric.name != "average_accuracy"),
+    "intransigence",
     *("published_mean", "published_sem", "published_n"),
     *("difference", "difference_low", "difference_high", "p", "allowed", "verdict"),
     *("differs_significantly_from", "explanation", "refused", "machine_seconds", "first_created", "last_created"),
@@ -72,6 +75,7 @@ def _row(table: ResultTable, found: TableCell, unlike: Sequence[str]) -> dict[st
         "max": found.highest,
         "per_seed": " ".join(repr(value) for value in accuracy.per_seed),
         **{name: summary.mean for name, summary in found.result.metrics.items() if name in COLUMNS},
+        "intransigence": compared_with_joint(table, found).mean,
         "verdict": found.judgement,
         "differs_significantly_from": "; ".join(unlike),
         "explanation": str(found.explanation or ""),

@@ -1,7 +1,7 @@
 """Accuracy during training, as a run keeps it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +21,7 @@ class Curve:
 
     task: NDArray[np.int64]  # in whose training the point lies
     step: NDArray[np.int64]  # of that task, counted from 1; 0: before its first
+    seen: NDArray[np.int64]  # how many tasks have come so far
     accuracy: Array  # points × tasks
     training_accuracy: Array | None = None  # points × tasks, on training samples
     loss: Array | None = None  # the mean since the last point
@@ -30,10 +31,10 @@ class Curve:
         """What `Record.curves` holds; ValueError where it is anything else."""
         found = {name: unpack(value) for name, value in packed.items()}
         points, size = found.get("points"), len(next(iter(found.values()), ()))
-        if points is None or points.shape != (size, 2) or points.dtype.kind != "i" or "accuracy" not in found:
+        if points is None or points.shape != (size, 3) or points.dtype.kind != "i" or "accuracy" not in found:
             raise ValueError("it has no points, or no accuracy at them")
         for name, array in found.items():
-            wanted = {"points": (size, 2), "loss": (size,)}.get(name, (size, tasks))
+            wanted = {"points": (size, 3), "loss": (size,)}.get(name, (size, tasks))
             if array.shape != wanted:
                 raise ValueError(f"{name} has the shape {array.shape}, which must be {wanted}")
             if "accuracy" in name and not bool(((array >= 0) & (array <= 100) | np.isnan(array)).all()):
@@ -41,9 +42,21 @@ class Curve:
         order = points[:, 0] * (points[:, 1].max(initial=0) + 1) + points[:, 1]
         if size and (points.min() < 0 or points[:, 0].max() >= tasks or (np.diff(order) <= 0).any()):
             raise ValueError("points are not in order, or none of these tasks'")
+        if size and not 1 <= points[:, 2].min() <= points[:, 2].max() <= tasks:
+            raise ValueError("points have seen no task, or more than there are")
         values = {name.replace(" ", "_"): array.astype(float) for name, array in found.items() if name != "points"}
         known = {name: values[name] for name in ("accuracy", "training_accuracy", "loss") if name in values}
-        return cls(points[:, 0], points[:, 1], **known)
+        return cls(points[:, 0], points[:, 1], points[:, 2], **known)
+
+    @property
+    def has_ends(self) -> bool:
+        """Do its tasks end, one after the other?"""
+        return bool((self.seen == self.task + 1).all())
+
+    def complete(self) -> Self:
+        """Without the points at which nothing was found: a run may take fewer steps than those beside it."""
+        there = ~np.isnan(self.accuracy).any(axis=1)
+        return replace(self, **{name: values[there] for name, values in vars(self).items() if values is not None})
 
     @property
     def total(self) -> NDArray[np.int64]:

@@ -1,16 +1,46 @@
-"""What an accuracy matrix says about learning and forgetting.
+"""What a run's tests say about learning and forgetting: docs/metrics.md has each metric with its source.
 
 Notation: T tasks; R[i, j] is the accuracy on task j after training on tasks 1…i, in per cent; b[j] the accuracy on
-task j before any training. A metric that needs a second task is NaN for one task, and every metric is NaN where it
-would need a row that was never measured because the run diverged.
+task j before any training; a[n, j] the accuracy on task j at point n of the curve where tasks were tested in training.
+A metric that needs a second task is NaN for one task, one of the curve is NaN without one, and every metric is NaN
+where it would need a row that was never measured because the run diverged.
 """
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from threefold.results.curve import Curve
+
+Array = NDArray[np.float64]
+REGAINED = 0.9  # share of a gap's depth after which it counts as over: the last tenth is noise
+
+
+class Metric(NamedTuple):
+    """A metric: how tables and pages call it."""
+
+    name: str
+    short: str
+    title: str
+    meaning: str
+
+
+METRICS = (
+    Metric("average_accuracy", "ACC", "Average accuracy", "over all tasks at the end"),
+    Metric("learning_accuracy", "LA", "Learning accuracy", "on each task right after it was learned"),
+    Metric("forgetting", "F", "Forgetting", "fall from the best accuracy ever had"),
+    Metric("backward_transfer", "BWT", "Backward transfer", "what later tasks did to earlier ones"),
+    Metric("forward_transfer", "FWT", "Forward transfer", "what earlier tasks did for later ones"),
+    Metric("average_incremental_accuracy", "AIA", "Average incremental accuracy", "over the tasks so far, after each"),
+    Metric("average_anytime_accuracy", "AAA", "Average anytime accuracy", "over the tasks so far, at every step"),
+    Metric("minimum_accuracy", "min-ACC", "Minimum accuracy", "lowest that an earlier task ever had"),
+    Metric("worst_case_accuracy", "WC-ACC", "Worst-case accuracy", "the last task's, and the lowest of all others"),
+    Metric("gap_depth", "gap", "Depth of the stability gap", "dip of earlier tasks after a switch that is made up"),
+    Metric("gap_recovery", "recovery", "Recovery from the stability gap", "steps until nine tenths are made up"),
+)
 
 
 def average_accuracy(matrix: ArrayLike) -> float:
@@ -65,18 +95,109 @@ def forward_transfer(initial: ArrayLike, matrix: ArrayLike) -> float:
     return float((np.diagonal(accuracy, offset=1) - baseline[1:]).mean())
 
 
+def intransigence(matrix: ArrayLike, joint: ArrayLike) -> float:
+    """How much worse tasks are learned than by joint training on all data so far: (1/T) Σ_j (R*[j, j] − R[j, j]).
+
+    I of Chaudhry et al. (2018); R* is the matrix of Offline with the same seed.
+    """
+    return learning_accuracy(joint) - learning_accuracy(matrix)
+
+
+def average_incremental_accuracy(matrix: ArrayLike) -> float:
+    """The average accuracy over the tasks so far, averaged over the ends of tasks: (1/T) Σ_i (1/i) Σ_{j≤i} R[i, j].
+
+    Rebuffi et al. (2017), iCaRL.
+    """
+    accuracy = _square(matrix)
+    return float(np.mean([accuracy[i, : i + 1].mean() for i in range(len(accuracy))]))
+
+
+def average_anytime_accuracy(curve: Curve) -> float:
+    """The average accuracy over the tasks that have come so far, averaged over the steps of training.
+
+    AAA of Caccia et al. (2022). A point counts for all steps since the point before it, so that places where points
+    are dense weigh no more.
+    """
+    steps = np.diff(curve.total, prepend=0)
+    so_far = [row[:seen].mean() for row, seen in zip(curve.accuracy, curve.seen, strict=True)]
+    return float(np.average(so_far, weights=steps)) if steps.any() else math.nan
+
+
+def minimum_accuracy(curve: Curve) -> float:
+    """The lowest accuracy that an earlier task had once it was learned: (1/(T−1)) Σ_{j<T} min_{n after task j} a[n, j].
+
+    min-ACC of De Lange et al. (2023).
+    """
+    last = int(curve.task.max(initial=0))
+    lowest = [curve.accuracy[curve.task > task, task].min() for task in range(last)]
+    return float(np.mean(lowest)) if lowest else math.nan
+
+
+def worst_case_accuracy(curve: Curve) -> float:
+    """The accuracy that can be relied on at any time: (1/T) R[T, T] + (1 − 1/T) min-ACC (De Lange et al., 2023)."""
+    tasks = int(curve.task.max(initial=0)) + 1
+    newest = float(curve.accuracy[-1, tasks - 1]) if len(curve.accuracy) else math.nan
+    return newest if tasks == 1 else newest / tasks + (1 - 1 / tasks) * minimum_accuracy(curve)
+
+
+class Gap(NamedTuple):
+    """What a switch of tasks does to the average accuracy on all earlier tasks."""
+
+    before: float
+    lowest: float
+    after: float  # when the new task ends
+    at: int  # step of the new task at which it is lowest
+    recovered: int  # step at which nine tenths of the depth are regained; 0 where there is no gap
+
+    @property
+    def depth(self) -> float:
+        """How far it falls below both where it was and where it ends. Plain forgetting, never made up, is no gap."""
+        return min(self.before, self.after) - self.lowest
+
+
+def gaps(curve: Curve) -> list[Gap]:
+    """The stability gap (De Lange et al., 2023) after each switch of tasks."""
+    found = []
+    for task in range(1, int(curve.task.max(initial=0)) + 1):
+        points = np.flatnonzero(curve.task == task)
+        if not len(points) or points[0] == 0:
+            continue
+        earlier = curve.accuracy[np.append(points[0] - 1, points), :task].mean(axis=1)
+        steps = np.append(0, curve.step[points])
+        low = int(earlier.argmin())
+        gap = Gap(earlier[0], earlier[low], earlier[-1], int(steps[low]), 0)
+        regained = earlier[low:] >= gap.lowest + REGAINED * gap.depth
+        found.append(gap._replace(recovered=int(steps[low:][regained.argmax()])) if gap.depth > 0 else gap)
+    return found
+
+
 def measure(initial: ArrayLike, matrix: ArrayLike, curve: Curve | None = None) -> dict[str, float]:
     """Every metric of one run, by name."""
-    return {
+    diverged = bool(np.isnan(_square(matrix)).any())
+    curve = None if curve is None or diverged else curve.complete()
+    switches = gaps(curve) if curve and curve.has_ends else []
+
+    def of_curve(metric: Callable[[Curve], float], *, with_ends: bool = True) -> float:
+        return metric(curve) if curve and len(curve.step) and (curve.has_ends or not with_ends) else math.nan
+
+    found = {
         "average_accuracy": average_accuracy(matrix),
         "learning_accuracy": learning_accuracy(matrix),
         "forgetting": forgetting(matrix),
         "backward_transfer": backward_transfer(matrix),
         "forward_transfer": forward_transfer(initial, matrix),
+        "average_incremental_accuracy": average_incremental_accuracy(matrix),
+        "average_anytime_accuracy": of_curve(average_anytime_accuracy, with_ends=False),
+        "minimum_accuracy": of_curve(minimum_accuracy),
+        "worst_case_accuracy": of_curve(worst_case_accuracy),
+        "gap_depth": float(np.mean([gap.depth for gap in switches])) if switches else math.nan,
+        "gap_recovery": float(np.mean([gap.recovered for gap in switches])) if switches else math.nan,
     }
+    assert list(found) == [metric.name for metric in METRICS]
+    return found
 
 
-def _square(matrix: ArrayLike) -> NDArray[np.float64]:
+def _square(matrix: ArrayLike) -> Array:
     accuracy = np.asarray(matrix, dtype=float)
     if accuracy.ndim != 2 or accuracy.shape[0] != accuracy.shape[1] or accuracy.size == 0:
         raise ValueError(f"an accuracy matrix has a row and a column for each task, not shape {accuracy.shape}")

@@ -11,7 +11,7 @@ import torch
 from tiny_lab import Ended
 
 from threefold import bench
-from threefold.bench import accuracy, grid, growth, profile, steps, timing
+from threefold.bench import accuracy, evaluation, grid, growth, profile, steps, timing
 from threefold.bench import floor as floor_module
 from threefold.data import Dataset
 from threefold.engine import Measured
@@ -179,6 +179,30 @@ def test_a_grid_is_timed_with_all_that_happens_between_tasks(monkeypatch: pytest
     assert all(beside.grid > 0 and beside.seeds > 0 for beside in found)
 
 
+def test_trainings_with_tests_and_without_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[bool] = []
+    times = iter([90.0, 90.0, 3.0, 2.0, 4.0, 6.0])  # the first two are not counted
+
+    def fake(stream, asked, training):  # type: ignore[no-untyped-def]
+        trained.append(training.evaluation is not None and training.evaluation.every == 100)
+        assert training.iters == 200
+        return [Measured(torch.empty(0), torch.empty(0), [], seconds={"train": next(times), "evaluate": 1.0})]
+
+    monkeypatch.setattr(evaluation, "stand_in", lambda samples: small())
+    monkeypatch.setattr(evaluation, "train", fake)
+    (found,) = evaluation.bench_evaluation("cpu", rounds=2, methods=("none",))
+    assert trained == [False, True, True, False, False, True]
+    assert (found.without, found.tested) == (4.0, 5.5), "medians of 3 and 5, of 4 and 7"
+    assert found.row()["÷"] == 5.5 / 4
+
+
+def test_what_tests_during_training_cost_is_measured_on_real_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "stand_in", lambda samples: small())
+    found = list(evaluation.bench_evaluation("cpu", rounds=1, iters=2))
+    assert [each.method for each in found] == ["none", "ewc", "dgr"]
+    assert all(each.without > 0 and each.tested > 0 for each in found)
+
+
 def test_where_a_step_goes_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "stand_in", lambda samples: small())
     found = {spent.method: spent for spent in profile.spent("cpu", Split, 2, ("none", "dgr"))}
@@ -243,6 +267,7 @@ def test_the_command_shows_what_is_asked_for(cli: Callable[..., Ended], monkeypa
         "steps": ("bench_methods", steps.Cost("ewc", "Class-IL", 0.3, 0.15, least), ["0.30", "2.00", "1.50"]),
         "growth": ("grow", growth.Grown("tasks", 50, "ewc", 0.6, 0.2), ["tasks", "50", "3.00"]),
         "profile": ("spent", profile.Spent("si", 68, 0.1, 0.2, 0.4), ["68", "0.70", "0.40"]),
+        "evaluation": ("bench_evaluation", evaluation.EvaluationTime("dgr", 4.0, 5.0), ["dgr", "4.00", "1.25"]),
         "accuracy": ("compare", accuracy.Compared("a / b", "si", 90.0, 89.5, 0.5, 0.25, False), ["+0.50 ± 0.25"]),
     }
     monkeypatch.setattr(bench, "bench", lambda *_, **__: [])

@@ -1,6 +1,7 @@
 """Speed, as ratios: a training step beside the same networks one by one, and beside what the hardware could do."""
 
 from threefold.bench.accuracy import compare
+from threefold.bench.evaluation import bench_evaluation
 from threefold.bench.grid import bench_grid
 from threefold.bench.growth import grow
 from threefold.bench.profile import spent
@@ -8,6 +9,7 @@ from threefold.bench.steps import bench, bench_methods, bench_networks
 
 __all__ = [
     "bench",
+    "bench_evaluation",
     "bench_grid",
     "bench_methods",
     "bench_networks",

@@ -1,13 +1,11 @@
 """How long a grid takes beside as many seeds: whole short trainings, with all that happens between tasks."""
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
+from functools import partial
 
 from threefold.bench.steps import stand_in
-from threefold.bench.timing import Row
+from threefold.bench.timing import Row, trainings
 from threefold.engine import Adam, Replicas, Training, train
 from threefold.methods import EWC, Method, resolve
 from threefold.networks import MLPNetwork
@@ -17,7 +15,6 @@ from threefold.streams import Split, Stream
 STRENGTHS = tuple(10.0**power for power in range(14))  # those of Figure D.1
 ITERS = 40
 SAMPLES = 12_000  # Fisher information is taken over all of them
-WARM_UP = 1
 
 
 @dataclass(frozen=True)
@@ -56,18 +53,11 @@ def bench_grid(
         "grid": ([Method(EWC(strength=strength)) for strength in strengths], [1] * many),
         "seeds": ([of_paper] * many, list(range(1, many + 1))),
     }
-    taken: dict[str, list[dict[str, float]]] = {name: [] for name in cohorts}
-    for turn in range(-WARM_UP, rounds):
-        for name in list(cohorts)[:: 1 if turn % 2 else -1]:  # neither is always the first
-            methods, seeds = cohorts[name]
-            if device == "cuda":
-                torch.cuda.empty_cache()
-            (measured,) = train(stream, [Replicas(scenario, methods, seeds, [Adam(lr=defaults.lr)] * many)], training)
-            seconds = measured.seconds
-            if turn >= 0:
-                taken[name].append(seconds | {"all": sum(seconds.values())})
-    middle = {
-        name: {what: statistics.median(each[what] for each in turns) for what in turns[0]}
-        for name, turns in taken.items()
-    }
+
+    def trained(name: str) -> dict[str, float]:
+        methods, seeds = cohorts[name]
+        (measured,) = train(stream, [Replicas(scenario, methods, seeds, [Adam(lr=defaults.lr)] * many)], training)
+        return measured.seconds
+
+    middle = trainings({name: partial(trained, name) for name in cohorts}, rounds, device)
     return [GridTime(what, middle["grid"][what], middle["seeds"][what]) for what in middle["grid"]]

@@ -29,6 +29,24 @@ def medians(functions: Mapping[str, Callable[[], None]], rounds: int, device: to
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
+def trainings(
+    functions: Mapping[str, Callable[[], dict[str, float]]], rounds: int, device: str
+) -> dict[str, dict[str, float]]:
+    """Whole trainings in turns, each of which gives seconds by what they went to: the median of each, and of all."""
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in functions}
+    for turn in range(-1, rounds):  # the first is not counted
+        for name in list(functions)[:: 1 if turn % 2 else -1]:  # none is always the first
+            if device == "cuda":
+                torch.cuda.empty_cache()
+            seconds = functions[name]()
+            if turn >= 0:
+                taken[name].append(seconds | {"all": sum(seconds.values())})
+    return {
+        name: {what: statistics.median(each[what] for each in turns) for what in turns[0]}
+        for name, turns in taken.items()
+    }
+
+
 def wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -18,13 +18,14 @@ class What(StrEnum):
     PROFILE = "profile"
     GROWTH = "growth"
     GRID = "grid"
+    EVALUATION = "evaluation"
     ACCURACY = "accuracy"
 
 
 MEANINGS = (
     "steps: each method's step beside its floor; networks: those for images beside plain modules; profile: where the"
-    " time of a step goes; growth: by replicas, hidden units and tasks; grid: 14 points beside 14 seeds; accuracy: what"
-    " capture, TF32 and sharing do to results."
+    " time of a step goes; growth: by replicas, hidden units and tasks; grid: 14 points beside 14 seeds; evaluation:"
+    " what testing during training costs; accuracy: what capture, TF32 and sharing do to results."
 )
 
 
@@ -63,6 +64,9 @@ def bench(
             case What.GRID:
                 title = f"seconds of whole trainings of {kind.name} MNIST, EWC in Class-IL, {on}"
                 _show(title, bench.bench_grid(where, how, kind, rounds or 3))
+            case What.EVALUATION:
+                title = f"seconds of whole trainings of {kind.name} MNIST, 20 seeds in Class-IL, {on}"
+                _show(title, bench.bench_evaluation(where, how, kind, rounds or 3))
             case What.ACCURACY:
                 title = f"average accuracy after three short tasks of {kind.name} MNIST, 20 seeds trained in two ways"
                 _show(f"{title}, {where}", bench.compare(where, kind))

@@ -12,7 +12,7 @@ from threefold.networks import MLPNetwork
 from threefold.scenarios import SCENARIOS
 from threefold.streams import Split, Stream
 
-METHODS = ("none", "ewc", "dgr")
+METHODS = ("none", "ewc", "lwf")
 EVERY = 100  # steps
 SEEDS = 20
 

@@ -85,6 +85,8 @@ class Curves:
     def take(self, steps: int, each: Sequence[int] | None = None) -> None:
         """Test after so many steps of the task. `each`: how many each replica takes; what is beyond is not counted."""
         stream = self.runner.stream
+        if stream:  # what is tested may have been changed on the usual one: a task's end is not on the runner's
+            stream.wait_stream(torch.cuda.current_stream(self.stack.device))
         with torch.cuda.stream(stream) if stream else nullcontext():
             self._measure()
             found = {name: value.clone() for name, value in self._found.items()}
@@ -138,6 +140,8 @@ class Curves:
 
     def new(self) -> tuple[list[list[int]], dict[str, Tensor]]:
         """What was found since this was last asked: points (task, step, tasks so far), and the values at each."""
+        if self.runner.stream:
+            torch.cuda.current_stream(self.stack.device).wait_stream(self.runner.stream)
         points, kept = self._points, self._kept
         self._points, self._kept = [], []
         values = {name: torch.stack([each[name] for each in kept]).cpu() for name in (kept[0] if kept else ())}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from threefold.experiments.cell import Cell
-from threefold.results import Published, Record, Seed, Summary, Verdict, seed_of, summarize, unpack, verdict
+from threefold.results import Ordered, Published, Record, Seed, Summary, Verdict, seed_of, summarize, unpack, verdict
 
 Summaries = dict[str, Summary]
 
@@ -58,8 +58,12 @@ class Result:
 
     @property
     def published(self) -> Published | None:
-        """What the paper reports for this; None where it reports nothing or trained in another way."""
-        return self.cell.published() if self.cell.comparable else None
+        """What the paper reports for this; None where it reports nothing or trained in another way.
+
+        Each of its runs had tasks of its own: where tasks are chosen apart from the seed, the spread is another.
+        """
+        as_paper = self.cell.comparable and not any(isinstance(seed, Ordered) for seed in self.seeds)
+        return self.cell.published() if as_paper else None
 
     @property
     def verdict(self) -> Verdict | None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from threefold.networks import encoder
     from threefold.results import Store
     from threefold.scenarios import SCENARIOS
-    from threefold.streams import Permuted, Split
+    from threefold.streams import OwnStream, Permuted, Rotated, Several, Split, Stream, Task, Timed
     from threefold.version import VERSION as __version__
 
 _HOME = {
@@ -49,7 +49,7 @@ _HOME = {
         *("Method", "Part", "hyper", "register"),
     ),
     "threefold.networks": ("encoder",),
-    "threefold.streams": ("Permuted", "Split"),
+    "threefold.streams": ("OwnStream", "Permuted", "Rotated", "Several", "Split", "Stream", "Task", "Timed"),
     "threefold.results": ("Store",),
     "threefold.scenarios": ("SCENARIOS",),
 }
@@ -68,12 +68,18 @@ __all__ = [
     "Method",
     "Offline",
     "OnlineEWC",
+    "OwnStream",
     "Part",
     "Permuted",
     "Result",
+    "Rotated",
+    "Several",
     "Split",
     "Store",
+    "Stream",
+    "Task",
     "ThreefoldError",
+    "Timed",
     "XdG",
     "__version__",
     "encoder",

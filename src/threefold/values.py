@@ -1,9 +1,18 @@
 """Things with a name and hyperparameters (parts of methods, networks, optimisers), and their text: `cnn:norm=group`."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    WrapValidator,
+    model_validator,
+)
 
 from threefold.errors import ThreefoldError, unknown
 
@@ -22,6 +31,7 @@ class Value(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     name: ClassVar[str]
+    called: ClassVar[str] = "hyperparameter"  # what sentences call a field
 
     def per_replica(self) -> list[str]:
         """The hyperparameters that may differ between the replicas of a stack."""
@@ -46,7 +56,7 @@ class Value(BaseModel):
             message = message[0].lower() + message[1:].rstrip(".")
             if message.startswith("must be "):  # a whole sentence already
                 raise ThreefoldError(f"{key} of {cls.name} {message}.") from error
-            raise ThreefoldError(f"hyperparameter {key} of {cls.name} is '{first['input']}': {message}.") from error
+            raise ThreefoldError(f"{cls.called} {key} of {cls.name} is '{first['input']}': {message}.") from error
 
     def written(self) -> str:
         """As the command line writes it, without what is usual: `cnn:channels=16-32,norm=group`."""
@@ -65,14 +75,28 @@ def written_as(kind: type[Value] | None, name: str, every: Mapping[str, Any]) ->
 
 
 def listed(given: Any) -> Any:
-    """A list as the command line writes it: `16-32`."""
-    return given.split("-") if isinstance(given, str) else given
+    """A list as the command line writes it: `16-32`; a sign is not taken for the next hyphen: `-30--10`."""
+    return re.split(r"(?<=[0-9.])-", given) if isinstance(given, str) else given
+
+
+def must_be(what: str) -> WrapValidator:
+    """One sentence for whatever is wrong with a list: pydantic's would be about one number in it."""
+
+    def checked(given: Any, check: Callable[[Any], Any]) -> Any:
+        try:
+            return check(given)
+        except ValidationError:
+            raise ValueError(f"must be {what}, got '{given}'") from None
+
+    return WrapValidator(checked)
 
 
 def as_text(value: Any) -> str:
-    """A hyperparameter's value as text: `16-32`, `true`, `0.1`."""
+    """A hyperparameter's value as text: `16-32`, `true`, `0.1`; lists in a list: `0-1/2-3`, one of them: `0-1/`."""
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        return "/".join(map(as_text, value)) + "/" * (len(value) == 1)
     if isinstance(value, list):
-        return "-".join(map(str, value))
+        return "-".join(str(each).removesuffix(".0") for each in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -38,12 +38,13 @@ def listing(
         screen.print(tables[what]())
 
 
-def _table(*columns: str) -> "Table":
+def _table(*columns: str, widths: "Mapping[str, int] | None" = None) -> "Table":
+    """`widths`: of columns that are not to take the place of others."""
     from rich.table import Table
 
     table = Table(show_lines=True)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", width=(widths or {}).get(column))
     return table
 
 
@@ -132,7 +133,8 @@ def _streams() -> "Table":
     from threefold.streams import STREAMS
 
     numbers = ("tasks", "iterations", "learning rate", "hidden units", "batch")
-    table = _table("stream", "what it does", "options", *numbers)
+    widths = {"what it does": 27, "tasks": 8, "learning rate": 8, "hidden units": 6}
+    table = _table("stream", "what it does", "options", *numbers, widths=widths)
     for stream in STREAMS.values():
         d = stream.defaults
         each = (stream.default_tasks or "one for each dataset", d.iters, d.lr, d.hidden, d.batch)

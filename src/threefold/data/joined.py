@@ -17,6 +17,8 @@ def joined(datasets: Sequence[Dataset]) -> Dataset:
     Images get a border of zeros up to the largest height and width, grey ones three equal channels where others have
     colours; vectors are filled up with zeros.
     """
+    if not datasets:
+        raise ThreefoldError("data that are joined must be two datasets or more, got none.")
     names = [data.name for data in datasets]
     kinds = {min(len(data.shape), 2) for data in datasets}
     if len(kinds) > 1 or any(len(data.shape) > 3 for data in datasets):

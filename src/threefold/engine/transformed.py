@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from threefold.data import Encoder
-from threefold.errors import ThreefoldError
 from threefold.streams import Task
 
 
@@ -32,11 +30,7 @@ def transformed(
             if transform is task.transform and torch.equal(indices, before):
                 return found
         rows = before.to(inputs.device)
-        name = str(getattr(task.transform, "__qualname__", type(task.transform).__name__))
-        made = Encoder(task.transform, "", name, what="samples of transform").encode(inputs[rows].cpu())
-        if made.shape[1:] != inputs.shape[1:]:
-            shapes = ["×".join(map(str, x.shape[1:])) for x in (inputs, made)]
-            raise ThreefoldError(f"samples of transform {name} must have the shape {shapes[0]}, got {shapes[1]}.")
+        made = task.transformed(inputs[rows].cpu())
         more.append(made.to(inputs.device))
         more_labels.append(labels[rows])
         after = torch.arange(end, end := end + len(before))

@@ -46,6 +46,7 @@ def run_command(
     if same_value(cell.optimizer, Adam(lr=cell.lr)):
         optimizer = ("--lr", cell.lr, paper.lr)  # type: ignore[assignment]
     for option, value, usual in (
+        ("--data", stream.data.name if stream.text else None, None),
         ("--tasks", *_tasks(stream, in_full)),
         ("--boundaries", stream.boundaries.written(), SHARP.name),
         length,
@@ -91,8 +92,8 @@ def _tests(evaluation: Evaluation | None) -> list[tuple[str, object, object]]:
 def _tasks(stream: Stream, in_full: bool) -> tuple[int | None, int | None]:
     """How many there are, and how many there would be if no number were given."""
     usual = stream.usual_tasks
-    if usual is None or stream.details().get("options", {}).keys() & {"classes", "angles", "at", "column"}:
-        return None, None  # the stream itself says it
+    if usual is None:  # the stream itself says it; one of the user's may go by the number that it is given
+        return (stream.cut if stream.text else None), None
     return max(stream.tasks, usual if in_full else 0), usual
 
 

@@ -178,7 +178,7 @@ def run_request(
     asked = [Asked(cell, chosen) for cell, reason in answers if not reason]
     if not asked:
         raise ThreefoldError(refused[0][1])
-    title = f"{made.written}, {asked[0].cell.training.length}"
+    title = f"{made.label}, {asked[0].cell.training.length}"
     if command is None:  # asked for in Python
         command = reproducing([each.cell for each in asked], chosen) or ""
     return Request(f"run {title}", title, asked, refused, command=command, from_file=False)

@@ -21,7 +21,7 @@ def described(run: Record) -> dict[str, Any]:
     }
     return {
         "key": run.key,
-        "stream": spec["stream"]["name"],
+        "stream": written_as(None, spec["stream"]["name"], spec["stream"].get("options", {})),
         "tasks": len(run.initial),
         "scenario": spec["scenario"]["name"],
         "task_id_in": spec["scenario"]["task_id_in"],
@@ -29,6 +29,7 @@ def described(run: Record) -> dict[str, Any]:
         "hyperparameters": json.dumps(spec["method"]["hyperparameters"], ensure_ascii=False),
         "seed": spec["seed"],
         **({"order": spec["order"]} if "order" in spec else {}),
+        **({"boundaries": _written(spec["stream"]["boundaries"])} if "boundaries" in spec["stream"] else {}),
         "network": _written(spec["network"]),
         "optimizer": _written(spec["optimizer"]),
         **training,

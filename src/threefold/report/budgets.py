@@ -15,11 +15,11 @@ USES = {"training": "stored data in training", "execution": "stored data in exec
 
 def budgets(section: Section, tables: Sequence[Result]) -> Chart:
     """A row of panels for each stream, a column for each scenario."""
-    streams = list(dict.fromkeys(r.cell.stream.title for r in section.results))
+    streams = list(dict.fromkeys(r.cell.stream.label for r in section.results))
     labels = _labels(section)
     panels, places, seeds = [], [], []
     for place, stream in enumerate(streams):
-        results = [r for r in section.results if r.cell.stream.title == stream]
+        results = [r for r in section.results if r.cell.stream.label == stream]
         letter = chr(ord("A") + place) if len(streams) > 1 else ""
         row = f"{letter}  {stream}".strip()
         drawn = [
@@ -49,7 +49,7 @@ def _labels(section: Section) -> dict[Result, str]:
     """The name of each result's curve."""
     cells = [r.cell for r in section.results]
     items = [
-        (label, (cell.stream.title, cell.scenario.title, budget), cell.spec())
+        (label, (cell.stream.label, cell.scenario.title, budget), cell.spec())
         for cell in cells
         for budget, label in [stored(cell)]
     ]
@@ -66,7 +66,7 @@ def _panel(
             by_label.setdefault(labels[result], {})[budget] = result.accuracy
     order = dict.fromkeys([*USES.values(), METHODS["icarl"].title, *by_label])
     lines = [Line.through(label, by_label[label], hue) for hue, label in enumerate(order) if label in by_label]
-    stream = results[0].cell.stream.title
+    stream = results[0].cell.stream.label
     every = _levels(results, tables, labels)
     levels = [level for level in every if not math.isnan(level.value.mean)]
     left_out = [level.label for level in every if math.isnan(level.value.mean)]
@@ -95,7 +95,7 @@ def _levels(here: Sequence[Result], tables: Sequence[Result], labels: Mapping[Re
         for r in tables
         if stored(r.cell)[0] is None
         and r.cell.task_id_in != "hidden"
-        and (r.cell.stream.title, r.cell.scenario.title) == (like.stream.title, like.scenario.title)
+        and (r.cell.stream.label, r.cell.scenario.title) == (like.stream.label, like.scenario.title)
         and (r.cell.training, r.cell.stream.tasks) == (like.training, like.stream.tasks)
     ]
     plain = [r for r in here if stored(r.cell)[0] is None] or alike

@@ -84,8 +84,8 @@ def after_switches(section: Section) -> list[Chart]:
     stream a figure with a panel for each scenario and a line for each method."""
     found = [result for result in section.results if _first(result) and _ends(result)]
     charts = []
-    for stream in dict.fromkeys(result.cell.stream.title for result in found):
-        mine = [result for result in found if result.cell.stream.title == stream]
+    for stream in dict.fromkeys(result.cell.stream.label for result in found):
+        mine = [result for result in found if result.cell.stream.label == stream]
         names = list(dict.fromkeys(title(result.cell.method) for result in mine))
         panels = [
             _panel(stream, scenario, [r for r in mine if r.cell.scenario.title == scenario], names)

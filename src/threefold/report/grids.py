@@ -22,8 +22,8 @@ ALL_ALIKE = "no choice: all alike"
 def grids(section: Section, tables: Sequence[Result]) -> list[Chart]:
     """A figure for each stream: a row of panels for each method, a column for each scenario."""
     found = []
-    for stream in dict.fromkeys(r.cell.stream.title for r in section.results):
-        searches = list(_searches(section, [r for r in section.results if r.cell.stream.title == stream], tables))
+    for stream in dict.fromkeys(r.cell.stream.label for r in section.results):
+        searches = list(_searches(section, [r for r in section.results if r.cell.stream.label == stream], tables))
         caption = (
             f"Average accuracy over all tasks on {stream} for each value of the hyperparameters, {_seeds(searches)}."
         )
@@ -115,7 +115,7 @@ class Search:
         every = [x for line in lines for x in line.x]
         log = min(every) > 0 and max(every) / min(every) > 50
         row, column = self.name, self.cell.scenario.title
-        return Panel(row, column, _meaning(self.cell, first), log, lines, (), marks, self.cell.stream.title)
+        return Panel(row, column, _meaning(self.cell, first), log, lines, (), marks, self.cell.stream.label)
 
     def selected(self) -> Selected:
         chosen = {by: self.choice(values) for by, values in self.chosen.items()}

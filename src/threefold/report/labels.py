@@ -14,6 +14,7 @@ from threefold.engine import OPTIMIZERS, SCHEDULES
 from threefold.experiments import Cell
 from threefold.networks import NETWORKS
 from threefold.report.formatting import own_parts, setting, title
+from threefold.streams import BOUNDARIES
 from threefold.values import Value, as_text, written_as
 
 Path = tuple[str, ...]
@@ -25,12 +26,13 @@ WRITTEN: dict[Path, Mapping[str, type[Value]]] = {
     ("network",): NETWORKS,
     ("optimizer",): OPTIMIZERS,
     ("training", "schedule"): SCHEDULES,
+    ("stream", "boundaries"): BOUNDARIES,
 }
 """What is told as the command line writes it, `cnn:channels=8-16`, and the kinds that are known of it."""
 
 HOW = (
     *(("network",), ("network", "init"), ("optimizer",)),
-    *(("stream", name) for name in ("tasks", "first", "data", "normalized", "features", "code")),
+    *(("stream", name) for name in ("tasks", "first", "data", "normalized", "features", "code", "boundaries")),
     *(("training", name) for name in ("iters", "epochs", "batch", "schedule", "augment")),
     ("numerics",),
 )

@@ -280,11 +280,11 @@ def result_tables(section: Section) -> list[ResultTable]:
     """A section's cells, by stream."""
     asked = section.cells or [r.cell for r in section.results]
     every = [*asked, *(cell for cell, _ in section.refused)]
-    return [_result_table(section, name, every) for name in dict.fromkeys(cell.stream.title for cell in every)]
+    return [_result_table(section, name, every) for name in dict.fromkeys(cell.stream.label for cell in every)]
 
 
 def _result_table(section: Section, stream: str, every: Sequence[Cell]) -> ResultTable:
-    place = places([cell for cell in every if cell.stream.title == stream])
+    place = places([cell for cell in every if cell.stream.label == stream])
     measured = {
         place[r.cell]: TableCell(r, *place[r.cell], section.command) for r in section.results if r.cell in place
     }
@@ -324,7 +324,7 @@ def incomplete(section: Section) -> str:
         return ""
     by_stream: dict[str, Counter[str]] = {}
     for cell, number in section.lacking.items():
-        by_stream.setdefault(cell.stream.title, Counter())[_in_brief(cell)] += number
+        by_stream.setdefault(cell.stream.label, Counter())[_in_brief(cell)] += number
     texts = [
         f"{stream}: {', '.join(f'{name} {number}' for name, number in several.items())}"
         for stream, several in by_stream.items()

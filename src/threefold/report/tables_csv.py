@@ -15,7 +15,7 @@ from threefold.results.metrics import METRICS
 
 COLUMNS = (
     *("experiment", "stream", "scenario", "task_id_in", "approach", "method", "written", "hyperparameters"),
-    *("selected", "tasks", "network", "optimizer", "schedule", "iters", "epochs", "batch"),
+    *("selected", "tasks", "boundaries", "network", "optimizer", "schedule", "iters", "epochs", "batch"),
     *("augment", "normalize", "features", "precision", "device"),
     *("seeds", "diverged_seeds", "mean", "sem", "sd", "min", "max", "per_seed"),
     *(metric.name for metric in METRICS if metric.name != "average_accuracy"),
@@ -60,6 +60,7 @@ def _row(table: ResultTable, found: TableCell, unlike: Sequence[str]) -> dict[st
         "hyperparameters": json.dumps(cell.method.hyperparameters()),
         "selected": table.section.selected,
         "tasks": cell.stream.tasks,
+        "boundaries": cell.stream.boundaries.written(),
         "network": training.network.written(),
         "optimizer": cell.optimizer.written(),
         "schedule": training.schedule.written(),

@@ -1,6 +1,7 @@
 """What a user's stream must give."""
 
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import Any
 
 import torch
@@ -10,43 +11,65 @@ from threefold.data import Dataset
 from threefold.errors import ThreefoldError
 from threefold.streams.task import Task
 
+Inputs = Callable[[Tensor], Tensor]
+"""Samples as network inputs: images with a channel."""
 
-def checked(stream: str, data: Dataset, inputs: int, sequence: Callable[[int], Any], seed: int) -> list[Task]:
+TRIED = 2  # samples that a transform is tried with
+
+
+def checked(stream: str, data: Dataset, inputs: Inputs, sequence: Callable[[int], Any], seed: int) -> list[Task]:
     """The tasks that `sequence` gives for a seed, each of them made sure of, or one sentence about the first mistake.
 
-    `inputs`: how many numbers a sample has.
+    Tasks are counted from 1, as in reports.
     """
     try:
         given = sequence(seed)
     except (ThreefoldError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # a user's code may raise anything
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise ThreefoldError(f"stream {stream} gives no tasks for seed {seed} ({why}).") from error
+        raise ThreefoldError(f"stream {stream} gives no tasks for seed {seed} ({in_brief(error)}).") from error
     if not isinstance(given, Sequence) or not given or not all(isinstance(task, Task) for task in given):
         raise ThreefoldError(f"stream {stream} must give a list of Task, got {_kind(given)}.")
-    return [_Checked(f"of task {n} of stream {stream}", data, inputs).task(task) for n, task in enumerate(given)]
+    return [_Checked(f"of task {n} of stream {stream}", data, inputs).task(task) for n, task in enumerate(given, 1)]
+
+
+def same(some: Sequence[Task], others: Sequence[Task]) -> bool:
+    """Are these the same tasks, as far as indices tell?"""
+    return [_plain(task) for task in some] == [_plain(task) for task in others]
+
+
+def _plain(task: Task) -> tuple[object, ...]:
+    return task.classes, *(each if each is None else each.tolist() for each in (task.train, task.test, task.pixels))
+
+
+def in_brief(error: Exception) -> str:
+    """What a user's code raised."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 class _Checked:
     """One task of a user's stream, as it was given and as it must be."""
 
-    def __init__(self, where: str, data: Dataset, inputs: int) -> None:
+    def __init__(self, where: str, data: Dataset, inputs: Inputs) -> None:
         self.where, self.data, self.inputs = where, data, inputs
 
     def task(self, task: Task) -> Task:
         classes = self._classes(task.classes)
         each = (("train", task.train, self.data.train_y), ("test", task.test, self.data.test_y))
         train, test = (self._samples(name, indices, labels, classes) for name, indices, labels in each)
+        some = self.inputs(self.data.train_x[train[:TRIED]])
+        pixels = None if task.pixels is None else self._pixels(task.pixels, some[0].numel())
         if task.transform is not None and not callable(task.transform):
             raise ThreefoldError(f"transform {self.where} must be a function, got {_kind(task.transform)}.")
-        pixels = None if task.pixels is None else self._pixels(task.pixels)
-        return Task(classes, train, test, pixels, task.transform)
+        made = Task(classes, train, test, pixels, task.transform)
+        if made.transform is not None:
+            made.transformed(some)
+        return made
 
     def _classes(self, given: Any) -> tuple[int, ...]:
         try:
-            classes = tuple(int(label) for label in given)
-        except (TypeError, ValueError):
+            classes = tuple(index(label) for label in given)
+        except TypeError:
             raise ThreefoldError(f"classes {self.where} must be labels, got {_kind(given)}.") from None
         if not classes or len(set(classes)) < len(classes):
             raise ThreefoldError(f"classes {self.where} must be different labels, at least one, got {classes}.")
@@ -70,21 +93,27 @@ class _Checked:
             )
         return indices
 
-    def _pixels(self, given: Any) -> Tensor:
-        pixels, size = self._whole("pixels", given), self.inputs
-        if pixels.shape != (size,) or int(pixels.min()) < -1 or int(pixels.max()) >= size:
-            raise ThreefoldError(f"pixels {self.where} must be {size} numbers from -1 to {size - 1}.")
+    def _pixels(self, given: Any, size: int) -> Tensor:
+        pixels = self._whole("pixels", given)
+        if pixels.shape != (size,):
+            shape = "×".join(map(str, pixels.shape))
+            raise ThreefoldError(f"pixels {self.where} must be {size} numbers, one for each input, got {shape}.")
+        low, high = int(pixels.min()), int(pixels.max())
+        if low < -1 or high >= size:
+            wrong = low if low < -1 else high
+            raise ThreefoldError(f"pixels {self.where} must be numbers 0…{size - 1}, or -1 for none, got {wrong}.")
         return pixels
 
     def _whole(self, name: str, given: Any) -> Tensor:
         try:
             found = torch.as_tensor(given)
-        except (TypeError, ValueError, RuntimeError):
+        except (TypeError, ValueError, RuntimeError, OverflowError):
             raise ThreefoldError(f"{name} {self.where} must be whole numbers, got {_kind(given)}.") from None
-        if found.is_floating_point() or found.dtype == torch.bool:
-            raise ThreefoldError(f"{name} {self.where} must be whole numbers, got {found.dtype}.")
+        if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
+            more = "; use torch.nonzero(…).flatten()" if found.dtype == torch.bool else ""
+            raise ThreefoldError(f"{name} {self.where} must be whole numbers, got {found.dtype}{more}.")
         return found.long().cpu()
 
 
 def _kind(value: object) -> str:
-    return f"{type(value).__name__} {value!r:.40}"
+    return " ".join(f"{type(value).__name__} {value!r:.40}".split())

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import Parameter, signature
 from typing import Any
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError, unknown
 from threefold.own_code import own_code
+from threefold.streams.checks import in_brief
 from threefold.streams.own import OwnStream
 from threefold.streams.permuted import Permuted
 from threefold.streams.rotated import Rotated
@@ -40,24 +42,32 @@ class NamedStream:
             stream: Stream = OwnStream(self.function, data, **given)
         else:
             stream = self._built(data, given)
-        stream.text = self.text
+        stream.text, stream.asked = self.text, tasks
         return stream
 
     def _built(self, data: Dataset, given: Mapping[str, int]) -> Stream:
         if self.text is None:
             return self.kind(data, **given, **self.options)
+        known = signature(self.kind).parameters.values()
+        if not any(each.name == "tasks" or each.kind is Parameter.VAR_KEYWORD for each in known):
+            given = {}
         try:
-            return self.kind(data, **given)
+            stream = self.kind(data, **given)
         except ThreefoldError:
             raise
         except Exception as error:  # a user's class may raise anything
-            why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise ThreefoldError(f"stream {self.text} cannot be built ({why}).") from error
+            raise ThreefoldError(f"stream {self.text} cannot be built ({in_brief(error)}).") from error
+        if not isinstance(getattr(stream, "data", None), Dataset):
+            raise ThreefoldError(
+                f"stream {self.text} must have its data; call super().__init__(data, tasks) in its __init__."
+            )
+        return stream
 
 
 def find(text: str) -> NamedStream:
     """The stream, its data and its options in a text ('split' alone names no data)."""
-    ours = text.partition(":")[0].partition("-")[0] in STREAMS
+    module = text.partition(":")[0]
+    ours = module.partition("-")[0] in STREAMS and not module.endswith(".py")
     if own := None if ours else own_code(text, "stream", ()):
         if not isinstance(own, type):
             return NamedStream(OwnStream, function=own, text=text)
@@ -68,6 +78,8 @@ def find(text: str) -> NamedStream:
     kind, _, data = name.partition("-")
     if kind not in STREAMS:
         raise unknown("stream", name, [*STREAMS, *(f"{kind}-mnist" for kind in (*STREAMS,)[:3])])
+    if name.endswith("-"):
+        raise ThreefoldError(f"stream '{text}' has no data after the hyphen; use {name[:-1]} or {name}mnist.")
     STREAMS[kind].check_options(options)
     STREAMS[kind].options_type(**options)
     return NamedStream(STREAMS[kind], data or None, options)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 from threefold.data import Dataset
-from threefold.errors import ThreefoldError
 from threefold.streams.stream import Stream
 from threefold.streams.task import Task
 
@@ -11,16 +10,14 @@ from threefold.streams.task import Task
 class OwnStream(Stream):
     """Known by the name of the function."""
 
+    of_the_user = True
+
     def __init__(
         self, function: Callable[[Dataset, int], Sequence[Task]], data: Dataset, tasks: int | None = None
     ) -> None:
         self.function = function
         self.name = str(getattr(function, "__qualname__", type(function).__name__))  # type: ignore[misc]
-        super().__init__(data)
-        if tasks not in (None, self.cut):
-            raise ThreefoldError(f"tasks is {tasks}, but stream {self.name} has {self.cut}.")
-
-    of_the_user = True
+        super().__init__(data, tasks)
 
     def sequence(self, seed: int) -> Sequence[Task]:
         return self.function(self.data, seed)

@@ -33,18 +33,14 @@ class RecordedStream(Stream):
         else:
             self.boundaries = SHARP
 
-    _usual: int | None = None
+    _usual = None
 
     @property
-    def usual_tasks(self) -> int | None:
-        return self._usual
-
-    @property
-    def written(self) -> str:
-        return self.text or self.title + written_as(None, "", self._spec.get("options", {}))
+    def label(self) -> str:
+        return self.title + written_as(None, "", self._spec.get("options", {}))
 
     def details(self) -> dict[str, Any]:
-        return {name: self._spec[name] for name in ("options", "boundaries", "column") if name in self._spec}
+        return {name: self._spec[name] for name in ("options", "boundaries", "column", "columns") if name in self._spec}
 
     def sequence(self, seed: int) -> Sequence[Task]:
         raise ThreefoldError(f"stream {self.title} is read from a store, without its data; give it again.")

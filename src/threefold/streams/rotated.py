@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from threefold.data import Dataset
@@ -14,7 +14,7 @@ from threefold.randomness import generator
 from threefold.streams.stream import Options
 from threefold.streams.task import Task
 from threefold.streams.whole import WholeData
-from threefold.values import hyper, listed
+from threefold.values import hyper, listed, must_be
 
 HALF_TURN = 180.0
 
@@ -27,9 +27,11 @@ class RotatedOptions(Options):
     """By how much images are turned."""
 
     name = "rotated"
-    angles: Annotated[Literal["random"] | tuple[float, ...], BeforeValidator(_degrees)] = hyper(
-        "degrees of each task (0-30-60), or random: each task's own between 0 and 180, per seed", "random"
-    )
+    angles: Annotated[
+        Literal["random"] | Annotated[tuple[float, ...], Field(min_length=1)],
+        BeforeValidator(_degrees),
+        must_be("degrees such as 0-30-60, or random"),
+    ] = hyper("degrees of each task (0-30-60), or random: each task's own between 0 and 180, per seed", "random")
 
 
 class Rotated(WholeData):

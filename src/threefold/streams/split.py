@@ -5,22 +5,25 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import BeforeValidator, NonNegativeInt, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
 from threefold.randomness import generator
 from threefold.streams.stream import Defaults, Options, Stream, by_class, in_short
 from threefold.streams.task import Task
-from threefold.values import hyper, listed
+from threefold.values import hyper, listed, must_be
 
-Sizes = tuple[PositiveInt, ...]
-Labels = tuple[tuple[NonNegativeInt, ...], ...]
+AtLeastOne = Field(min_length=1)
+Sizes = Annotated[tuple[PositiveInt, ...], AtLeastOne]
+Labels = Annotated[tuple[Annotated[tuple[NonNegativeInt, ...], AtLeastOne], ...], AtLeastOne]
 
 
 def _in_tasks(given: Any) -> Any:
-    """`5-3-2` is three sizes, `0-1/2-3-4` two lists of labels."""
-    return [listed(task) for task in given.split("/")] if isinstance(given, str) and "/" in given else listed(given)
+    """`5-3-2` is three sizes, `0-1/2-3-4` two lists of labels, `0-1/` one."""
+    if isinstance(given, str) and "/" in given:
+        return [listed(task) for task in given.removesuffix("/").split("/")]
+    return listed(given)
 
 
 def _of_labels(given: Any) -> Any:
@@ -31,13 +34,17 @@ class SplitOptions(Options):
     """How the classes are dealt out."""
 
     name = "split"
-    classes: Annotated[Sizes | Labels | None, BeforeValidator(_in_tasks)] = hyper(
-        "number of classes of each task (5-3-2), or their labels (0-1/2-3-4); equal shares if not given"
-    )
+    classes: Annotated[
+        Sizes | Labels | None,
+        BeforeValidator(_in_tasks),
+        must_be("numbers of classes such as 5-3-2, or labels such as 0-1/2-3-4"),
+    ] = hyper("number of classes of each task (5-3-2), or their labels (0-1/2-3-4); equal shares if not given")
     first: int | None = hyper("number of classes of the first task; the others have equal shares of the rest", ge=1)
-    order: Annotated[Literal["random", "fixed"] | tuple[NonNegativeInt, ...], BeforeValidator(_of_labels)] = hyper(
-        "of the classes: random per seed, fixed (0, 1, 2, …), or all labels (3-0-2-1)", "random"
-    )
+    order: Annotated[
+        Literal["random", "fixed"] | tuple[NonNegativeInt, ...],
+        BeforeValidator(_of_labels),
+        must_be("random, fixed, or all labels such as 3-0-2-1"),
+    ] = hyper("of the classes: random per seed, fixed (0, 1, 2, …), or all labels (3-0-2-1)", "random")
     left: Literal["refuse", "last"] = hyper("classes left over are refused, or go to the last task", "refuse")
 
 
@@ -54,12 +61,12 @@ class Split(Stream):
 
     def __init__(self, data: Dataset, tasks: int | None = None, **options: Any) -> None:
         super().__init__(data, tasks, **options)
-        self._sizes, self._order = _Plan(data, self.options, tasks, self.usual_tasks).made()
+        self._sizes, self._order = _Plan(data, self.options, tasks, self._usual).made()
         self._train = by_class(data.train_y, data.classes)
         self._test = by_class(data.test_y, data.classes)
 
     @property
-    def usual_tasks(self) -> int:
+    def _usual(self) -> int:
         return self.usual_tasks_of.get(self.data.name, self.default_tasks)
 
     @cached_property
@@ -115,33 +122,34 @@ class _Plan:
         tasks = self.usual if self.tasks is None else self.tasks
         if first is None:
             if tasks > classes or (classes % tasks and self.options.left == "refuse"):
-                fit = ", ".join(str(n) for n in range(1, classes + 1) if classes % n == 0)
-                more = ", or left=last to give what is left over to the last task" if tasks < classes else ""
-                raise ThreefoldError(
-                    f"tasks must divide the {classes} classes of {self.data.name}, got {tasks}; use one of {fit}{more}."
-                )
+                raise self._uneven(f"divide the {classes} classes", tasks, _divisors(classes), tasks < classes)
             return [classes // tasks] * tasks
-        others = tasks - 1
-        most = classes - others
-        if first > most or (others == 0 and first < classes):
+        others, rest = tasks - 1, classes - first
+        if others == 0 and rest > 0:
+            raise ThreefoldError(f"tasks must be at least 2 where first is {first} of {classes} classes, got {tasks}.")
+        if rest < others:
             raise ThreefoldError(
-                f"first must be at most {most}, which leaves a class for each other task, got {first}."
-                if others
-                else f"tasks must be at least 2 where first is {first} of {classes} classes, got {tasks}."
+                f"first must be at most {classes - others}, which leaves a class for each other task, got {first}."
             )
-        return [first, *[(classes - first) // others if others else 0] * others]
+        if others and rest % others and self.options.left == "refuse":
+            fit = [1 + number for number in _divisors(rest)]
+            raise self._uneven(f"leave equal shares of the {rest} classes after the first {first}", tasks, fit)
+        return [first, *[rest // others if others else 0] * others]
+
+    def _uneven(self, must: str, tasks: int, fit: Sequence[int], last: bool = True) -> ThreefoldError:
+        """What to say of tasks that classes cannot be shared between; may the last one take what is left over?"""
+        more = ", or left=last to give what is left over to the last task" if last else ""
+        numbers = ", ".join(map(str, fit))
+        return ThreefoldError(f"tasks must {must} of {self.data.name}, got {tasks}; use one of {numbers}{more}.")
 
     def _completed(self, sizes: list[int]) -> list[int]:
         """With the classes that are left over."""
         left = self.data.classes - sum(sizes)
-        if left < 0:
+        if left < 0 or (left and self.options.left == "refuse"):
+            more = f", or use left=last to give the other {left} to the last task" if left > 0 else ""
             raise ThreefoldError(
-                f"classes must be at most the {self.data.classes} of {self.data.name} in all, got {sum(sizes)}."
-            )
-        if left and self.options.left == "refuse":
-            raise ThreefoldError(
-                f"{left} of the {self.data.classes} classes of {self.data.name} would be left over; change the numbers,"
-                " or use left=last to give them to the last task."
+                f"classes must be {self.data.classes} in all, as many as {self.data.name} has, got {sum(sizes)};"
+                f" change the numbers{more}."
             )
         return [*sizes[:-1], sizes[-1] + left]
 
@@ -181,3 +189,7 @@ class _Plan:
     def _same_number(self, tasks: int) -> None:
         if self.tasks not in (None, tasks):
             raise ThreefoldError(f"tasks is {self.tasks}, but classes is for {tasks} tasks; give one of them.")
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
+from operator import index
 from typing import Any, ClassVar
 
 import torch
@@ -11,8 +13,9 @@ from torch import Tensor
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError, unknown
+from threefold.fingerprint import is_ours
 from threefold.streams.boundaries import SHARP, Boundaries
-from threefold.streams.checks import checked
+from threefold.streams.checks import checked, same
 from threefold.streams.task import Task
 from threefold.values import Value
 
@@ -31,6 +34,7 @@ class Options(Value):
     """What can be chosen about a stream beside its number of tasks; here nothing."""
 
     name = "stream"
+    called = "option"
 
 
 class Stream(ABC):
@@ -49,24 +53,30 @@ class Stream(ABC):
 
     of_the_user: ClassVar[bool] = False  # are its tasks to be checked?
     text: str | None = None  # what the command line finds a stream of the user's by: `my_streams.py:Name`
+    asked: int | None = None  # the number of tasks that was given
     only: int | None = None  # how many of the tasks are learned, the first ones; None: all
     boundaries: Boundaries = SHARP
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if not hasattr(cls, "name"):
-            cls.name = cls.__name__
-        if "sequence" in vars(cls) and not cls.__module__.startswith("threefold."):
+        if getattr(cls, "name", None) in (None, *(kind.__name__ for kind in cls.__mro__[1:])):
+            cls.name = cls.__name__  # unless it was given one, or to a class that it inherits from
+        if not is_ours(_home(cls, "sequence")):
             cls.of_the_user = True
             for name in COUNTED:  # what a class of ours knows without its tasks need not be true of others
-                setattr(cls, name, vars(cls).get(name, vars(Stream)[name]))
+                if is_ours(_home(cls, name)):
+                    setattr(cls, name, vars(Stream)[name])
 
     def __init__(self, data: Dataset, tasks: int | None = None, **options: Any) -> None:
         if data.classes < 2:
             raise ThreefoldError(f"data must have at least 2 classes, got {data.name} with 1.")
-        if tasks is not None and tasks < 1:
+        try:
+            wrong = tasks is not None and index(tasks) < 1
+        except TypeError:
+            raise ThreefoldError(f"tasks must be a whole number, at least 1, got '{tasks}'.") from None
+        if wrong:
             raise ThreefoldError(f"tasks must be at least 1, got {tasks}.")
-        self.data = data
+        self.data, self.asked = data, tasks
         self.check_options(options)
         self.options: Any = self.options_type(**options)
 
@@ -88,15 +98,27 @@ class Stream(ABC):
         """All tasks of this seed; those of a user's code are checked, and of one form for all seeds."""
         if not self.of_the_user:
             return list(self.sequence(seed))
-        inputs = self.inputs(self.data.test_x[:1]).numel()
-        tasks = checked(self.name, self.data, inputs, self.sequence, seed)
+        tasks = checked(self.name, self.data, self.inputs, self.sequence, seed)
+        if "_form" not in vars(self):
+            self._check_first(seed, tasks)
         form = form_of(tasks) if self.same_classes else [len(task.classes) for task in tasks]
         if form != (first := self.__dict__.setdefault("_form", form)):
+            again = ", and the same of them must come again" if self.same_classes else ""
             raise ThreefoldError(
-                f"stream {self.name} must have tasks of the same numbers of classes for each seed, got {form} for seed"
-                f" {seed} after {first}."
+                f"stream {self.name} must have tasks of the same numbers of classes for each seed{again}, got {form}"
+                f" for seed {seed} after {first}."
             )
         return tasks
+
+    def _check_first(self, seed: int, tasks: Sequence[Task]) -> None:
+        """A run that goes on after it was stopped needs the tasks that it had."""
+        if self.asked not in (None, len(tasks)):
+            raise ThreefoldError(f"tasks is {self.asked}, but stream {self.name} has {len(tasks)}.")
+        if not same(tasks, checked(self.name, self.data, self.inputs, self.sequence, seed)):
+            raise ThreefoldError(
+                f"stream {self.name} must give the same tasks for a seed every time, and gives others for seed {seed}"
+                " the second time; draw from a generator that is seeded with it."
+            )
 
     def learned(self, seed: int) -> list[Task]:
         """Those of them that are learned."""
@@ -128,10 +150,10 @@ class Stream(ABC):
         """How many training samples the smallest of them has."""
         return min(len(task.train) for task in self.learned(seed))
 
-    @property
+    @cached_property
     def samples(self) -> int:
         """How many training samples a task has, about."""
-        return len(self.data.train_y) // self.cut
+        return sum(len(task.train) for task in self.every(1)) // self.cut
 
     def inputs(self, images: Tensor) -> Tensor:
         """The samples as network inputs, images with a channel: the tensor that tasks index into."""
@@ -143,28 +165,54 @@ class Stream(ABC):
         return f"{self.name}-{self.data.name}"
 
     @property
+    def label(self) -> str:
+        """What tables and titles call it, without what is usual: `split-mnist:classes=5-3-2`."""
+        options: Options = self.options
+        return self.title + options.written().removeprefix(options.name)
+
+    @property
     def written(self) -> str:
-        """As the command line writes it, without what is usual: `split-mnist:classes=5-3-2`."""
-        return self.text or self.title + self.options.written().removeprefix(self.options.name)
+        """As the command line writes it; one of the user's by where it is found."""
+        return self.text or self.label
 
     @property
     def usual_tasks(self) -> int | None:
-        """How many tasks there are if no number is given."""
+        """How many tasks there are if no number is given; None: the stream or its options say it."""
+        said = COUNTING & self.details().get("options", {}).keys()
+        return None if said else self._usual
+
+    @property
+    def _usual(self) -> int | None:
         return self.default_tasks
 
     def details(self) -> dict[str, Any]:
         """What of it, beside its name, its data, its number of tasks and its code, determines a run."""
         usual = self.options_type().model_dump(mode="json")
         chosen = {name: v for name, v in self.options.model_dump(mode="json").items() if v != usual[name]}
-        options: dict[str, Any] = {"options": chosen} if chosen else {}
-        return options | ({} if self.boundaries == SHARP else {"boundaries": self.boundaries.described()})
+        found: dict[str, Any] = {"options": chosen} if chosen else {}
+        if self.of_the_user and self.data.columns:  # it may look at them, and the sum of the data knows nothing of them
+            found["columns"] = {name: sum_of(self.data, name) for name in self.data.columns}
+        return found | ({} if self.boundaries == SHARP else {"boundaries": self.boundaries.described()})
 
     def held(self) -> dict[str, Any]:
-        """What an instance of a user's class holds besides: it may determine its tasks."""
-        ours = {"data", "options", "text", "only", "boundaries", "_form", *COUNTED}
-        return {name: value for name, value in vars(self).items() if name not in ours}
+        """What an instance of a user's class holds besides: it may determine its tasks. What it computes once does not
+        count: its code does."""
+        ours = {"data", "options", "text", "asked", "only", "boundaries", "_form"}
+        computed = (name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property))
+        return {name: value for name, value in vars(self).items() if name not in {*ours, *computed}}
 
 
+def _home(cls: type, name: str) -> type:
+    """The class that an attribute is inherited from."""
+    return next(kind for kind in cls.__mro__ if name in vars(kind))
+
+
+def sum_of(data: Dataset, column: str) -> str:
+    """The sum of a column's values."""
+    return sha256(b"".join(values.numpy().tobytes() for values in data.columns[column])).hexdigest()
+
+
+COUNTING = {"classes", "angles", "at", "column"}  # options that say how many tasks there are
 COUNTED = ("cut", "classes_per_task", "recurring", "samples", "smallest_task")
 
 

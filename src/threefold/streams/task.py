@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from threefold.data import Encoder
+from threefold.errors import ThreefoldError
+
 
 @dataclass(frozen=True, eq=False)
 class Task:
@@ -17,3 +20,13 @@ class Task:
     """number p of this task's inputs is number pixels[p] of the sample, or 0 where that is −1; None: as it is"""
     transform: Callable[[Tensor], Tensor] | None = None
     """what becomes of its samples, a batch of them at a time; it is applied once, before training"""
+
+    def transformed(self, inputs: Tensor) -> Tensor:
+        """These samples as the task's transform makes them."""
+        assert self.transform is not None
+        name = str(getattr(self.transform, "__qualname__", type(self.transform).__name__))
+        made = Encoder(self.transform, "", name, what="samples of transform").encode(inputs)
+        if made.shape[1:] != inputs.shape[1:]:
+            shapes = ["×".join(map(str, x.shape[1:])) for x in (inputs, made)]
+            raise ThreefoldError(f"samples of transform {name} must have the shape {shapes[0]}, got {shapes[1]}.")
+        return made

@@ -7,23 +7,25 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import torch
-from pydantic import BeforeValidator, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt
 from torch import Tensor
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
 from threefold.streams.stream import Options, Stream
 from threefold.streams.task import Task
-from threefold.values import hyper, listed
+from threefold.values import hyper, listed, must_be
 
 
 class TimedOptions(Options):
     """Where one stretch ends and the next begins."""
 
     name = "timed"
-    at: Annotated[tuple[PositiveInt, ...] | None, BeforeValidator(listed)] = hyper(
-        "numbers of the training samples with which a new task begins (2000-5000); equal stretches if not given"
-    )
+    at: Annotated[
+        Annotated[tuple[PositiveInt, ...], Field(min_length=1)] | None,
+        BeforeValidator(listed),
+        must_be("rising numbers such as 2000-5000, from 1 on"),
+    ] = hyper("numbers of the training samples with which a new task begins (2000-5000); equal stretches if not given")
     column: str | None = hyper(
         "what the data say of each sample (year: the arrays train_year and test_year); each value is a task"
     )
@@ -71,22 +73,23 @@ class Timed(Stream):
         return super().details() | {"column": sha256(values).hexdigest()}
 
     def _by_number(self, at: Sequence[int] | None, number: int) -> list[tuple[Tensor, Tensor]]:
-        size, tests = len(self.data.train_y), len(self.data.test_y)
-        if at is None:
-            at = [size * task // number for task in range(1, number)]
-        bounds = [0, *at, size]
-        for before, bound in pairwise(bounds):
-            if bound <= before:
+        size, tests, name = len(self.data.train_y), len(self.data.test_y), self.data.name
+        if number > size:
+            raise ThreefoldError(f"tasks must be at most {size}, the training samples of {name}, got {number}.")
+        bounds = [0, *(at or (size * task // number for task in range(1, number))), size]
+        for before, bound in pairwise(bounds[:-1]):
+            if not before < bound < size:
+                after = f" after {before}" if before else ""
                 raise ThreefoldError(
-                    f"at must be rising numbers below {size}, the training samples of {self.data.name}, got {bound}"
-                    f" after {before}."
+                    f"at must be rising numbers below {size}, the training samples of {name}, got {bound}{after}."
                 )
         cuts = [tests * bound // size for bound in bounds]
         stretches = []
         for n in range(len(bounds) - 1):
             if cuts[n] == cuts[n + 1]:
                 raise ThreefoldError(
-                    f"task {n + 1} of timed must have test samples, but the {tests} there are leave none."
+                    f"task {n + 1} of timed must have test samples, but the {tests} of {name} leave none for it; use"
+                    " fewer or longer tasks."
                 )
             stretches.append((torch.arange(bounds[n], bounds[n + 1]), torch.arange(cuts[n], cuts[n + 1])))
         return stretches
@@ -100,9 +103,12 @@ class Timed(Stream):
             raise ThreefoldError(f"column must be one of {self.data.name}, got '{name}'; {known}.")
         train, test = columns[name]
         stretches = []
-        for value in torch.unique(train):
-            own = tuple(torch.nonzero(each == value).flatten() for each in (train, test))
-            if not len(own[1]):
-                raise ThreefoldError(f"column {name} of {self.data.name} must have test samples for {value}, got none.")
-            stretches.append((own[0], own[1]))
+        for value in torch.unique(torch.cat([train, test])):
+            own, others = (torch.nonzero(each == value).flatten() for each in (train, test))
+            for kind, found in (("training", own), ("test", others)):
+                if not len(found):
+                    raise ThreefoldError(
+                        f"column {name} of {self.data.name} must have {kind} samples for {value:g}, got none."
+                    )
+            stretches.append((own, others))
         return stretches

@@ -23,7 +23,7 @@ from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSp
 from threefold.methods import METHODS, Method, Part, parse
 from threefold.networks import encoder
 from threefold.results import Ordered, Seed, Store, run_key, together, united
-from threefold.streams import Boundaries, Defaults, Stream
+from threefold.streams import Boundaries, Defaults, Stream, Timed
 
 
 @dataclass(frozen=True)
@@ -282,6 +282,11 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
         stream.boundaries = streams.find_boundaries((quick and quick.boundaries) or part.boundaries)
         stream.only = quick.tasks if quick else None
         first = None
+        if held and issubclass(named.kind, Timed):
+            raise ThreefoldError(
+                f"validation holds out the last samples of each class, but {named.kind.name} cuts samples by their order;"
+                " use another stream, or no validation."
+            )
         if held:
             first = named.of(_as_asked(data.validation(held.share), part.normalize, encode), part.tasks)
             first.boundaries, first.only = stream.boundaries, held.tasks

@@ -28,8 +28,11 @@ def checked(stream: str, data: Dataset, inputs: Inputs, sequence: Callable[[int]
         raise
     except Exception as error:  # a user's code may raise anything
         raise ThreefoldError(f"stream {stream} gives no tasks for seed {seed} ({in_brief(error)}).") from error
-    if not isinstance(given, Sequence) or not given or not all(isinstance(task, Task) for task in given):
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise ThreefoldError(f"stream {stream} must give a list of Task, got {_kind(given)}.")
+    for task in given:
+        if not isinstance(task, Task):
+            raise ThreefoldError(f"stream {stream} must give a list of Task, got one with {_kind(task)}.")
     return [_Checked(f"of task {n} of stream {stream}", data, inputs).task(task) for n, task in enumerate(given, 1)]
 
 
@@ -109,6 +112,8 @@ class _Checked:
             found = torch.as_tensor(given)
         except (TypeError, ValueError, RuntimeError, OverflowError):
             raise ThreefoldError(f"{name} {self.where} must be whole numbers, got {_kind(given)}.") from None
+        if not found.numel():  # of no numbers PyTorch makes floating-point ones
+            return found.long()
         if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
             more = "; use torch.nonzero(…).flatten()" if found.dtype == torch.bool else ""
             raise ThreefoldError(f"{name} {self.where} must be whole numbers, got {found.dtype}{more}.")
@@ -116,4 +121,6 @@ class _Checked:
 
 
 def _kind(value: object) -> str:
-    return " ".join(f"{type(value).__name__} {value!r:.40}".split())
+    """Its type and the beginning of it, in one line."""
+    text = " ".join(repr(value).split())
+    return f"{type(value).__name__} {text if len(text) <= 40 else f'{text[:39]}…'}"

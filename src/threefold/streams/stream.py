@@ -198,8 +198,8 @@ class Stream(ABC):
         """What an instance of a user's class holds besides: it may determine its tasks. What it computes once does not
         count: its code does."""
         ours = {"data", "options", "text", "asked", "only", "boundaries", "_form"}
-        computed = (name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property))
-        return {name: value for name, value in vars(self).items() if name not in {*ours, *computed}}
+        computed = {name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)}
+        return {name: value for name, value in vars(self).items() if name not in ours | computed}
 
 
 def _home(cls: type, name: str) -> type:

@@ -74,7 +74,7 @@ class Timed(Stream):
 
     def _by_number(self, at: Sequence[int] | None, number: int) -> list[tuple[Tensor, Tensor]]:
         size, tests, name = len(self.data.train_y), len(self.data.test_y), self.data.name
-        if number > size:
+        if at is None and number > size:
             raise ThreefoldError(f"tasks must be at most {size}, the training samples of {name}, got {number}.")
         bounds = [0, *(at or (size * task // number for task in range(1, number))), size]
         for before, bound in pairwise(bounds[:-1]):

@@ -12,9 +12,9 @@ def numbered(*shape, classes=3, train=9, test=6, name="numbered", columns=None):
     return Dataset.from_arrays(x[:train], y[:train], x[train:], y[train:], name=name, columns=columns)
 
 
-def labelled(train_y, test_y, name="labelled", columns=None):
-    """Samples of these labels; each is one number, its own."""
-    every = np.arange(len(train_y) + len(test_y), dtype=np.float32)[:, None] * np.ones(4, np.float32)
+def labelled(train_y, test_y, name="arrays", columns=None):
+    """Images of these labels; each is filled with a number of its own."""
+    every = np.arange(len(train_y) + len(test_y), dtype=np.float32)[:, None, None] * np.ones((4, 4), np.float32)
     train, test = every[: len(train_y)], every[len(train_y) :]
     return Dataset.from_arrays(train, np.array(train_y), test, np.array(test_y), name=name, columns=columns)
 

@@ -1,5 +1,7 @@
 """Boundaries: the chance of each task at each step, against trapezoids on a circle and what is drawn in the end."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -107,7 +109,7 @@ def test_a_task_begins_with_the_first_step_that_it_may_come_in(asked):
 def test_fades_may_meet_and_not_overlap(lengths, width):
     ends = np.cumsum([lengths[0] // 2, *lengths[1:]])
     fades = [(end - width, end + width) for end in ends]
-    apart = all(one[1] <= other[0] for one, other in zip(fades, fades[1:], strict=False))
+    apart = all(one[1] <= other[0] for one, other in pairwise(fades))
     fit = apart and fades[0][0] >= 0 and fades[-1][1] <= sum(lengths)
     reason = Blurred(width=width).refuse(lengths)
     if len(lengths) > 1:

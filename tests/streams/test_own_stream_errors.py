@@ -128,18 +128,21 @@ def refuses(data, seed):
     raise ThreefoldError("year must be a column of the data, got none.")
 
 
+GIVES_NO = "stream wrong gives no tasks for seed 1"
+LIST = "stream wrong must give a list of Task, got"
 LISTS = [
-    (lambda data, seed: None, "stream wrong must give a list of Task, got NoneType None."),
-    (lambda data, seed: [], "stream wrong must give a list of Task, got list []."),
-    (lambda data, seed: Task(**GOOD), "stream wrong must give a list of Task, got Task Task(classes=(0, 1, 2), train=[0, 1, 2]…."),
-    (lambda data, seed: [Task(**GOOD), None], "stream wrong must give a list of Task, got one with NoneType None."),
-    (lambda data, seed: [([0], [0])], "stream wrong must give a list of Task, got one with tuple ([0], [0])."),
-    (lambda data, seed: "tasks", "stream wrong must give a list of Task, got str 'tasks'."),
-    (divides, "stream wrong gives no tasks for seed 1 (ZeroDivisionError: division by zero)."),
+    (lambda data, seed: None, f"{LIST} NoneType None."),
+    (lambda data, seed: [], f"{LIST} list []."),
+    (lambda data, seed: Task(**GOOD), f"{LIST} Task Task(classes=(0, 1, 2), train=[0, 1, 2]…."),
+    (lambda data, seed: [Task(**GOOD), None], f"{LIST} one with NoneType None."),
+    (lambda data, seed: [([0], [0])], f"{LIST} one with tuple ([0], [0])."),
+    (lambda data, seed: "tasks", f"{LIST} str 'tasks'."),
+    (divides, f"{GIVES_NO} (ZeroDivisionError: division by zero)."),
     (refuses, "year must be a column of the data, got none."),
-    (lambda data: [], "stream wrong gives no tasks for seed 1 (TypeError: <lambda>() takes 1 positional argument but 2 were given)."),
-    (lambda data, seed: [Task((0, 1))], "stream wrong gives no tasks for seed 1 (TypeError: Task.__init__() missing 2 required positional arguments: 'train' and 'test')."),
-    (lambda data, seed: data.columns["year"], "stream wrong gives no tasks for seed 1 (KeyError: 'year')."),
+    (lambda data: [], f"{GIVES_NO} (TypeError: <lambda>() takes 1 positional argument but 2 were given)."),
+    (lambda data, seed: Task((0, 1), [0]), f"{GIVES_NO} (TypeError: Task.__init__() missing 1 required positional"
+     " argument: 'test')."),
+    (lambda data, seed: data.columns["year"], f"{GIVES_NO} (KeyError: 'year')."),
 ]  # fmt: skip
 
 
@@ -236,14 +239,14 @@ def test_where_classes_of_tasks_are_apart_only_their_numbers_count():
 
 @pytest.mark.parametrize("seeds", [3, [4]])
 def test_nothing_is_stored_of_a_stream_that_is_wrong_for_any_seed(seeds, tmp_path):
-    """The third and fourth seed's tasks have a mistake: it is found with the smallest task, before the store is made."""
+    """A mistake in the third and fourth seed's tasks is found with the smallest task, before the store is made."""
 
     def late(data, seed):
         return [Task((0, 1, 2), range(6), [0]), Task((0, 1, 2), range(6, 12 + (seed > 2)), [1])]
 
     store = tmp_path / "runs.db"
     settings = {"scenario": "class", "iters": 1, "hidden": 2, "batch": 2, "device": "cpu", "store": store}
+    late.__qualname__ = "late"
     with pytest.raises(ThreefoldError, match=r"train of task 2 of stream late must be samples 0…11, got 12\."):
-        late.__qualname__ = "late"
         threefold.run(OwnStream(late, DATA), seeds=seeds, **settings)
     assert not store.exists()

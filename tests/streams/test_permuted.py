@@ -5,17 +5,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numbered_data import numbered
 
-from threefold.data import Dataset
 from threefold.errors import ThreefoldError
 from threefold.streams import Permuted, find
-
-
-def numbered(*shape, classes=3, train=9, test=6):
-    """Every value of every sample is another number, none of them zero."""
-    x = np.arange(1, 1 + (train + test) * int(np.prod(shape)), dtype=np.float32).reshape(train + test, *shape)
-    y = np.arange(train + test) % classes
-    return Dataset.from_arrays(x[:train], y[:train], x[train:], y[train:])
 
 
 def test_images_of_28_are_padded_to_32_with_zeros_around():

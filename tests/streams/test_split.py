@@ -2,26 +2,14 @@
 
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numbered_data import uneven
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
 from threefold.streams import Permuted, RecordedStream, Split, find
-
-
-def uneven(classes):
-    """Class c has c + 2 training and 2c + 1 test samples, in no order; image n is filled with n."""
-    rng = np.random.default_rng(classes)
-    train_y = rng.permutation(np.repeat(np.arange(classes), np.arange(classes) + 2))
-    test_y = rng.permutation(np.repeat(np.arange(classes), 2 * np.arange(classes) + 1))
-    image = np.ones((1, 4, 4), np.float32)
-    return Dataset.from_arrays(
-        np.arange(len(train_y))[:, None, None] * image, train_y, np.arange(len(test_y))[:, None, None] * image, test_y
-    )
-
 
 DATA = {classes: uneven(classes) for classes in range(2, 13)}
 cuts = st.sampled_from([(c, t) for c in DATA for t in range(1, c + 1) if c % t == 0])

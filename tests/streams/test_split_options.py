@@ -87,7 +87,7 @@ def test_a_larger_first_task_leaves_equal_shares_to_the_others(classes, data, se
     found = dealt(Split(DATA[classes], 1 + others, first=first, left="last"), seed)
     assert [len(task) for task in found] == [first, *[share] * (others - 1), share + over]
     if over:
-        with pytest.raises(ThreefoldError, match="^tasks must leave equal shares"):
+        with pytest.raises(ThreefoldError, match=r"^tasks must leave equal shares"):
             Split(DATA[classes], 1 + others, first=first)
     else:
         assert dealt(Split(DATA[classes], 1 + others, first=first), seed) == found
@@ -170,8 +170,8 @@ def test_where_nothing_is_chosen_tasks_are_bit_for_bit_those_before_there_were_o
 )
 def test_the_text_of_options_is_read_back(text, options):
     """So a command that trains a stream again is one, whether the stream was made in Python or by a text."""
-    named, made = find(f"split-labelled:{text}").of(DATA[10]), Split(DATA[10], **options)
-    assert named.written == made.written == f"split-labelled:{text}"
+    named, made = find(f"split-arrays:{text}").of(DATA[10]), Split(DATA[10], **options)
+    assert named.written == made.written == f"split-arrays:{text}"
     assert named.details() == made.details() == {"options": options}
     assert dealt(named, 3) == dealt(made, 3)
 
@@ -187,31 +187,31 @@ def test_any_split_is_found_again_by_what_it_is_written_as(asked, left, order, s
 
 
 WRONG = [
-    ({"classes": "5-3"}, "classes must be 10 in all, as many as labelled has, got 8; change the numbers, or use left=last"
+    ({"classes": "5-3"}, "classes must be 10 in all, as many as arrays has, got 8; change the numbers, or use left=last"
      " to give the other 2 to the last task."),
-    ({"classes": "5-6"}, "classes must be 10 in all, as many as labelled has, got 11; change the numbers."),
-    ({"classes": "5-6", "left": "last"}, "classes must be 10 in all, as many as labelled has, got 11; change the"
+    ({"classes": "5-6"}, "classes must be 10 in all, as many as arrays has, got 11; change the numbers."),
+    ({"classes": "5-6", "left": "last"}, "classes must be 10 in all, as many as arrays has, got 11; change the"
      " numbers."),
     ({"classes": "5-5", "tasks": 3}, "tasks is 3, but classes is for 2 tasks; give one of them."),
     ({"classes": "5-5", "first": 3}, "first is 3, but classes says it for each task; give one of them."),
     ({"classes": "0-1/2", "order": "fixed"}, "order is 'fixed', but classes names the labels; give one of them."),
     ({"classes": "0-1/1-2", "left": "last"}, "classes must name each label once, got 1 twice."),
     ({"classes": "0-1/2-10", "left": "last"}, "classes must be labels 0…9, got 10."),
-    ({"classes": "0-1/2-3"}, "classes leaves out 4, 5, 6, 7, 8, 9 of the 10 classes of labelled; name them, or use"
+    ({"classes": "0-1/2-3"}, "classes leaves out 4, 5, 6, 7, 8, 9 of the 10 classes of arrays; name them, or use"
      " left=last to give them to the last task."),
-    ({"first": 4}, "tasks must leave equal shares of the 6 classes after the first 4 of labelled, got 5; use one of 2, 3,"
+    ({"first": 4}, "tasks must leave equal shares of the 6 classes after the first 4 of arrays, got 5; use one of 2, 3,"
      " 4, 7, or left=last to give what is left over to the last task."),
     ({"first": 7}, "first must be at most 6, which leaves a class for each other task, got 7."),
     ({"first": 11}, "first must be at most 6, which leaves a class for each other task, got 11."),
     ({"first": 9, "tasks": 1}, "tasks must be at least 2 where first is 9 of 10 classes, got 1."),
     ({"first": 0}, "option first of split is '0': input should be greater than or equal to 1."),
-    ({"order": "1-2"}, "order must have all 10 classes of labelled, got 2."),
+    ({"order": "1-2"}, "order must have all 10 classes of arrays, got 2."),
     ({"order": "0-0-1-2-3-4-5-6-7-8"}, "order must name each label once, got 0 twice."),
     ({"order": "1-2-3-4-5-6-7-8-9-10"}, "order must be labels 0…9, got 10."),
     ({"left": "first"}, "option left of split is 'first': input should be 'refuse' or 'last'."),
-    ({"tasks": 3}, "tasks must divide the 10 classes of labelled, got 3; use one of 1, 2, 5, 10, or left=last to give"
+    ({"tasks": 3}, "tasks must divide the 10 classes of arrays, got 3; use one of 1, 2, 5, 10, or left=last to give"
      " what is left over to the last task."),
-    ({"tasks": 11, "left": "last"}, "tasks must divide the 10 classes of labelled, got 11; use one of 1, 2, 5, 10."),
+    ({"tasks": 11, "left": "last"}, "tasks must divide the 10 classes of arrays, got 11; use one of 1, 2, 5, 10."),
     ({"ordr": "fixed"}, "option of split 'ordr' is not known; did you mean 'order'?"),
 ]  # fmt: skip
 

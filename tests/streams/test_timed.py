@@ -45,7 +45,7 @@ def test_without_numbers_stretches_are_equal(tasks):
 
 
 def test_a_task_has_the_classes_that_come_in_it_in_the_order_of_their_labels():
-    labels = [2, 2, 0, 2] + [1, 0, 0, 1] + [2, 1, 2, 1]
+    labels = [2, 2, 0, 2, 1, 0, 0, 1, 2, 1, 2, 1]
     stream = Timed(labelled(labels, [2, 0, 1, 0, 2, 1]), at=[4, 8])
     assert [task.classes for task in stream.sequence(1)] == [(0, 2), (0, 1), (1, 2)]
     assert stream.classes_per_task == 2
@@ -116,22 +116,22 @@ def test_it_is_read_back_from_its_text(options):
 
 
 WRONG = [
-    ({"at": "60"}, "at must be rising numbers below 60, the training samples of labelled, got 60."),
-    ({"at": "70"}, "at must be rising numbers below 60, the training samples of labelled, got 70."),
-    ({"at": "10-10"}, "at must be rising numbers below 60, the training samples of labelled, got 10 after 10."),
-    ({"at": "20-10"}, "at must be rising numbers below 60, the training samples of labelled, got 10 after 20."),
-    ({"at": "20-90"}, "at must be rising numbers below 60, the training samples of labelled, got 90 after 20."),
-    ({"at": "1"}, "task 1 of timed must have test samples, but the 30 of labelled leave none for it; use fewer or longer"
+    ({"at": "60"}, "at must be rising numbers below 60, the training samples of arrays, got 60."),
+    ({"at": "70"}, "at must be rising numbers below 60, the training samples of arrays, got 70."),
+    ({"at": "10-10"}, "at must be rising numbers below 60, the training samples of arrays, got 10 after 10."),
+    ({"at": "20-10"}, "at must be rising numbers below 60, the training samples of arrays, got 10 after 20."),
+    ({"at": "20-90"}, "at must be rising numbers below 60, the training samples of arrays, got 90 after 20."),
+    ({"at": "1"}, "task 1 of timed must have test samples, but the 30 of arrays leave none for it; use fewer or longer"
      " tasks."),
-    ({"tasks": 31}, "task 1 of timed must have test samples, but the 30 of labelled leave none for it; use fewer or"
+    ({"tasks": 31}, "task 1 of timed must have test samples, but the 30 of arrays leave none for it; use fewer or"
      " longer tasks."),
-    ({"tasks": 61}, "tasks must be at most 60, the training samples of labelled, got 61."),
-    ({"tasks": 3, "at": "20"}, "tasks is 3, but at cuts labelled into 2."),
-    ({"tasks": 3, "column": "year"}, "tasks is 3, but column cuts labelled into 2."),
+    ({"tasks": 61}, "tasks must be at most 60, the training samples of arrays, got 61."),
+    ({"tasks": 3, "at": "20"}, "tasks is 3, but at cuts arrays into 2."),
+    ({"tasks": 3, "column": "year"}, "tasks is 3, but column cuts arrays into 2."),
     ({"at": "20", "column": "year"}, "at is given, but column is 'year'; give one of them."),
-    ({"column": "yeer"}, "column must be one of labelled, got 'yeer'; it has year, late, early."),
-    ({"column": "late"}, "column late of labelled must have test samples for 1, got none."),
-    ({"column": "early"}, "column early of labelled must have training samples for -1, got none."),
+    ({"column": "yeer"}, "column must be one of arrays, got 'yeer'; it has year, late, early."),
+    ({"column": "late"}, "column late of arrays must have test samples for 1, got none."),
+    ({"column": "early"}, "column early of arrays must have training samples for -1, got none."),
 ]  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def test_data_without_columns_are_told_how_to_have_them():
     with pytest.raises(ThreefoldError) as refused:
         Timed(data(), column="year")
     assert str(refused.value) == (
-        "column must be one of labelled, got 'year'; it has none; give arrays train_year and test_year."
+        "column must be one of arrays, got 'year'; it has none; give arrays train_year and test_year."
     )
 
 

@@ -284,8 +284,8 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
         first = None
         if held and issubclass(named.kind, Timed):
             raise ThreefoldError(
-                "validation holds out the last samples of each class, but timed cuts samples by their order; use another"
-                " stream, or no validation."
+                "validation holds out the last samples of each class, but timed goes by the order of samples; use"
+                " another stream, or no validation."
             )
         if held:
             first = named.of(_as_asked(data.validation(held.share), part.normalize, encode), part.tasks)

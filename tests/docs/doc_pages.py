@@ -141,6 +141,27 @@ class Desk:
         return stream.getvalue()
 
 
+class Follower(Desk):
+    """Accuracies on a page may differ by a few points from those of this processor."""
+
+    def _console(self, block: Block, page: str) -> str:
+        for part in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
+            command, _, expected = part.partition("\n")
+            printed = self.run(command)
+            assert words_of(printed) == words_of(expected), printed
+            assert numbers_of(printed) == pytest.approx(numbers_of(expected), abs=10)
+        return block.code
+
+
+def words_of(text: str) -> list[str]:
+    """What is printed, but for the accuracies and for how wide they make a column."""
+    return re.sub(r"[┏┓┗┛┡┩├┤┼╇┳┴└┘━─\s]+", " ", re.sub(r"\d+\.\d\d", "#", text)).split()
+
+
+def numbers_of(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"\d+\.\d\d", text)]
+
+
 @contextmanager
 def desk(folder: Path) -> Iterator[Desk]:
     """A desk in an empty folder. What is not given takes moments, not the paper's minutes; all is undone."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from doc_pages import DOCS, Block, Desk, blocks, code_in, desk, rows
+from doc_pages import DOCS, Desk, Follower, blocks, code_in, desk, numbers_of, rows
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -24,27 +24,6 @@ from threefold.scenarios import SCENARIOS
 
 PAGE = "your-own-network.md"
 QUICK = {"scenario": "class", "seeds": 2, "iters": 2, "batch": 16, "store": None, "device": "cpu"}
-
-
-class Follower(Desk):
-    """Accuracies on a page may differ by a few points from those of this processor."""
-
-    def _console(self, block: Block, page: str) -> str:
-        for part in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
-            command, _, expected = part.partition("\n")
-            printed = self.run(command)
-            assert _words(printed) == _words(expected), printed
-            assert _numbers(printed) == pytest.approx(_numbers(expected), abs=10)
-        return block.code
-
-
-def _words(text: str) -> list[str]:
-    """What is printed, but for the accuracies and for how wide they make a column."""
-    return re.sub(r"[┏┓┗┛┡┩├┤┼╇┳┴└┘━─\s]+", " ", re.sub(r"\d+\.\d\d", "#", text)).split()
-
-
-def _numbers(text: str) -> list[float]:
-    return [float(number) for number in re.findall(r"\d+\.\d\d", text)]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +71,7 @@ def test_python_prints_what_the_command_line_shows(followed: Desk) -> None:
     (block,) = [block for block in blocks(PAGE) if "from my_nets import Net" in block.code]
     lines = [line.split() for line in followed.printed[block.line].splitlines()]
     (shown,) = [block.code for block in blocks(PAGE) if "--method xdg" in block.code and block.language == "console"]
-    means = [_numbers(line)[0] for line in shown.splitlines() if line.startswith("│")]
+    means = [numbers_of(line)[0] for line in shown.splitlines() if line.startswith("│")]
     assert [line[0] for line in lines] == ["none", "ewc:strength=100", "er:budget=60", "xdg:share=0.2"]
     assert [float(mean) for _, mean in lines] == pytest.approx(means, abs=10)
 

@@ -254,6 +254,24 @@ def test_a_bad_experiment_in_another_store_is_refused(cli: Cli, lab: Path) -> No
     assert "holds an experiment that cannot be merged ('x': lacks the field title)" in refused(cli, lab, "theirs.db")
 
 
+@pytest.mark.parametrize("name", ["evil.py:run", "evil:run"])
+def test_the_name_of_a_stream_in_a_row_or_an_experiment_runs_nothing(
+    cli: Cli, lab: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """On the command line that would be a stream of the user's own."""
+    (lab / "evil.py").write_text("open('ran', 'w').close()\ndef run(data, seed): ...\n")
+    monkeypatch.syspath_prepend(str(lab))
+    Store("old.db").close()
+    for place in (SPEC, (*COHORT, "spec")):
+        written(changed(apart(), (*place, "stream", "name"), name), lab / "bad.jsonl")
+        assert f"stream '{name}' is not known" in refused(cli, lab, "bad.jsonl")
+    asked = changed(apart(), (*SPEC, "stream", "name"), name)[0]["experiments"]["mine"]
+    with Store("old.db") as store:
+        store.remember("mine", asked)
+    assert f"stream '{name}' is not known" in cli("status", "--store", "old.db").out
+    assert not Path("ran").exists()
+
+
 ODD = "\x1b]0;owned\x07[/b]<script>$x^2$\\frac{%s{0}\0\u202e=1+1'\"|`*_\n\t" + "😀" * 100
 
 

@@ -133,15 +133,11 @@ class _Stream(_Schema):
 
     @model_validator(mode="after")
     def _usable(self) -> "_Stream":
-        from threefold.streams import STREAMS, find  # not at the top: it loads torch
+        from threefold.streams import kind_of  # not at the top: it loads torch
 
-        kind = STREAMS.get(self.name.partition("-")[0])
-        if kind is None and self.code is None:
+        if self.code is None:  # and if there is one, it is not looked for: what is read runs nothing
             with as_value_error():
-                find(self.name)
-        if kind is not None and self.code is None:
-            with as_value_error():
-                kind.options_type(**self.options)
+                kind_of(self.name).options_type(**self.options)
         return self
 
 

@@ -44,9 +44,7 @@ class Ragged(Stream):
 
 def points_in(steps: list[int], every: int, first: int) -> int:
     """The points of tasks of so many steps, one by one; and that before any training."""
-    return 1 + sum(
-        step == own or step % every == 0 or step <= first for own in steps for step in range(1, own + 1)
-    )
+    return 1 + sum(step == own or step % every == 0 or step <= first for own in steps for step in range(1, own + 1))
 
 
 counts = st.integers(1, 30)

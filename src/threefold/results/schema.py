@@ -40,11 +40,20 @@ def check_run(data: Mapping[str, Any]) -> None:
             unpack(packed)
         except (ValueError, TypeError) as error:
             raise ValueError(f"kept.{name} cannot be read: {error}") from None
-    if data.get("curves"):
-        try:
-            Curve.of(data["curves"], len(data["initial"]))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"curves cannot be read: {error}") from None
+    evaluation, curves = data["spec"]["training"].get("evaluation"), data.get("curves")
+    if bool(evaluation) != bool(curves):
+        raise ValueError(f"it has {'' if curves else 'no '}curves, but its training.evaluation is {evaluation}")
+    if curves:
+        _check_curves(curves, len(data["initial"]), training=evaluation["training"])
+
+
+def _check_curves(curves: Mapping[str, Any], tasks: int, *, training: bool) -> None:
+    try:
+        curve = Curve.of(curves, tasks)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"curves cannot be read: {error}") from None
+    if training != (curve.loss is not None) or training != (curve.training_accuracy is not None):
+        raise ValueError(f"curves holds {', '.join(curves)}, but training.evaluation.training is {training}")
 
 
 def _finite(data: Mapping[str, Any]) -> bool:

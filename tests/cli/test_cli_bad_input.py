@@ -250,6 +250,32 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
         [*TINY, "--method", "xdg", "--scenario", "class"],
         ["XdG chooses its gates by the task"],
     ),
+    # streams, and tests during training
+    "tasks without end, in the order given": (
+        ["run", "timed", "--data", "tiny.npz", "--tasks", "1000000000", *SETTINGS],
+        ["tasks must be at most 80 for tiny, a sample each to train and to test on, got 1000000000."],
+    ),
+    "an angle that is no number": (
+        ["run", "rotated:angles=0-nan", "--data", "tiny.npz", *SETTINGS],
+        ["hyperparameter angles of rotated is 'nan': input should be a finite number."],
+    ),
+    "a label below zero": (
+        ["run", "split:classes=0-1/2--3", "--data", "tiny.npz", *SETTINGS],
+        ["hyperparameter classes of split is '-3': input should be greater than or equal to 0."],
+    ),
+    "boundaries": ([*TINY, "--boundaries", "blured"], ["boundaries 'blured' is not known; did you mean 'blurred'?"]),
+    "boundaries beyond all numbers": (
+        [*TINY, "--boundaries", f"none:every={'9' * 30}"],
+        ["every of none must be at most 1000000000000, got one of about 30 digits"],
+    ),
+    "tests without end": (
+        [*with_option(TINY, "--iters", "9" * 12), "--evaluate-every", "1"],
+        ["evaluate_every is 1 and", "2,000,000,000,003 tests of 2 tasks in each run", "at most 100,000."],
+    ),
+    "tests beyond all numbers": (
+        [*TINY, "--evaluate-every", "9" * 30],
+        ["evaluate_every must be at most 1000000000000, got one of about 30 digits"],
+    ),
     # data
     "data file that is not there": (["run", "split", "--data", "none.npz"], ["'none.npz' does not exist", "train_x"]),
     "data file of another kind": (["run", "split", "--data", "./text.db"], ["'./text.db'", "end in .npz"]),

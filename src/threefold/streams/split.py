@@ -19,8 +19,10 @@ Labels = tuple[tuple[NonNegativeInt, ...], ...]
 
 
 def _in_tasks(given: Any) -> Any:
-    """`5-3-2` is three sizes, `0-1/2-3-4` two lists of labels."""
-    return [listed(task) for task in given.split("/")] if isinstance(given, str) and "/" in given else listed(given)
+    """`5-3-2` is three sizes, `0-1/2-3-4` two lists of labels, `0-1-2/` one."""
+    if isinstance(given, str) and "/" in given:
+        return [listed(task) for task in given.removesuffix("/").split("/")]
+    return listed(given)
 
 
 def _of_labels(given: Any) -> Any:

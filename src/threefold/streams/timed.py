@@ -72,6 +72,11 @@ class Timed(Stream):
 
     def _by_number(self, at: Sequence[int] | None, number: int) -> list[tuple[Tensor, Tensor]]:
         size, tests = len(self.data.train_y), len(self.data.test_y)
+        if at is None and number > (most := min(size, tests)):  # counted before they are cut
+            raise ThreefoldError(
+                f"tasks must be at most {most} for {self.data.name}, a sample each to train and to test on, got"
+                f" {number}."
+            )
         if at is None:
             at = [size * task // number for task in range(1, number)]
         bounds = [0, *at, size]
@@ -94,15 +99,24 @@ class Timed(Stream):
     def _by_column(self, name: str) -> list[tuple[Tensor, Tensor]]:
         columns = self.data.columns
         if name not in columns:
-            known = (
+            there = (
                 f"it has {', '.join(columns)}" if columns else f"it has none; give arrays train_{name} and test_{name}"
             )
-            raise ThreefoldError(f"column must be one of {self.data.name}, got '{name}'; {known}.")
+            raise ThreefoldError(f"column must be one of {self.data.name}, got '{name}'; {there}.")
         train, test = columns[name]
-        stretches = []
-        for value in torch.unique(train):
-            own = tuple(torch.nonzero(each == value).flatten() for each in (train, test))
-            if not len(own[1]):
+        if not (train.isfinite().all() and test.isfinite().all()):
+            raise ThreefoldError(f"column {name} of {self.data.name} must be finite numbers, to be told apart.")
+        values, numbers = torch.unique(train, return_inverse=True)
+        place = torch.searchsorted(values, test).clamp(max=len(values) - 1)
+        known = torch.nonzero(values[place] == test).flatten()
+        stretches = list(zip(_by_number(numbers, len(values)), _by_number(place[known], len(values)), strict=True))
+        for value, (_, own) in zip(values.tolist(), stretches, strict=True):
+            if not len(own):
                 raise ThreefoldError(f"column {name} of {self.data.name} must have test samples for {value}, got none.")
-            stretches.append((own[0], own[1]))
-        return stretches
+        return [(own, known[test_own]) for own, test_own in stretches]
+
+
+def _by_number(numbers: Tensor, most: int) -> list[Tensor]:
+    """The places of each number below `most`, in their order."""
+    counts = torch.bincount(numbers, minlength=most)
+    return list(torch.argsort(numbers, stable=True).split(counts.tolist()))

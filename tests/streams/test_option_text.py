@@ -54,8 +54,8 @@ def test_each_value_of_a_column_is_a_task_of_its_samples(train, test):
     tasks = Timed(data, column="year").sequence(1)
     assert len(tasks) == len(set(train))
     for value, task in zip(sorted(set(train)), tasks, strict=True):
-        for own, given in ((task.train, train), (task.test, test)):
-            assert own.tolist() == [place for place, year in enumerate(given) if year == value]
+        for own, every in ((task.train, train), (task.test, test)):
+            assert own.tolist() == [place for place, year in enumerate(every) if year == value]
 
 
 def test_a_year_that_is_no_number_is_no_task():

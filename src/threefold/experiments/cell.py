@@ -228,6 +228,8 @@ class Cell:
         length = {"epochs": training.epochs} if training.epochs else {"iters": training.iters}
         schedule = {} if training.schedule == CONSTANT else {"schedule": described_value(training.schedule)}
         code = self._code
+        if code.stream and self.stream.data.columns:  # which a user's code may look at
+            stream["columns"] = self.stream.data.columns_sum
         method = {"name": self.method.name, "hyperparameters": self.method.hyperparameters()}
         return {
             "stream": stream | ({"code": code.stream} if code.stream else {}),

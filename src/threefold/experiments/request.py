@@ -3,6 +3,7 @@
 The command line, Python and TOML files all make requests, and all requests are trained and remembered alike.
 """
 
+import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -22,8 +23,11 @@ from threefold.experiments.settings import Settings
 from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSpec
 from threefold.methods import METHODS, Method, Part, parse
 from threefold.networks import encoder
+from threefold.reading import parse_json
 from threefold.results import Ordered, Seed, Store, run_key, together, united
+from threefold.results.schema import NAME, check_experiment
 from threefold.streams import Boundaries, Defaults, Stream
+from threefold.text import no_longer
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,10 @@ class Request:
     from_file: bool = True  # else it adds to what was asked for before under its name
     whole: "Request | None" = None  # all of the file, where only some of it is to be trained
 
-    def check(self) -> None:
-        """A batch has no sample twice, so no task may be smaller."""
+    def check(self, *, stored: bool) -> None:
+        """A batch has no sample twice, so no task may be smaller; and what is stored must be such as can be read."""
+        if stored:
+            self._check_readable()
         for stream in dict.fromkeys(asked.cell.stream for asked in self.asked):
             mine = [asked for asked in self.asked if asked.cell.stream is stream]
             seeds = {seed.order if isinstance(seed, Ordered) else seed for asked in mine for seed in asked.seeds}
@@ -81,6 +87,12 @@ class Request:
                     f"batch must be at most {smallest}, got {batch}: the smallest task has {smallest} training samples,"
                     " and no sample is twice in a batch."
                 )
+
+    def _check_readable(self) -> None:
+        try:
+            check_experiment(self.name, parse_json(json.dumps((self.whole or self)._plain())))
+        except (TypeError, ValueError) as error:
+            raise ThreefoldError(f"{self.name[:100]} cannot be stored ({error}).") from error
 
     def left(self, store: Store) -> int:
         """How many of its runs are still to be trained."""
@@ -181,7 +193,7 @@ def run_request(
     title = f"{made.written}, {asked[0].cell.training.length}"
     if command is None:  # asked for in Python
         command = reproducing([each.cell for each in asked], chosen) or ""
-    return Request(f"run {title}", title, asked, refused, command=command, from_file=False)
+    return Request(no_longer(f"run {title}", NAME), title, asked, refused, command=command, from_file=False)
 
 
 def _method(given: Method | Part | str) -> Method:
@@ -212,12 +224,14 @@ def _stream(
             )
         chosen = load((named.data or "mnist") if data is None else data, report=report)
         made = named.of(_as_asked(chosen, normalize, encode), tasks)
+        made.check_own()
         made.boundaries = boundaries or made.boundaries
         return made
     if not isinstance(given, Stream):
         raise ThreefoldError(f"stream must be a name such as 'split-mnist' or Split(data), got {given!r}.")
     if tasks is not None:
         raise ThreefoldError(f"tasks is {tasks}, but the stream has its own number of tasks; give one of them.")
+    given.check_own()
     if boundaries is None or boundaries == given.boundaries:
         return given
     made = copy(given)

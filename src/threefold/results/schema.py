@@ -23,6 +23,7 @@ from threefold.results.record import run_key
 from threefold.results.seed import united
 
 TASKS, RUNS = 100_000, 1_000_000  # the most of a run and of an experiment
+NAME = 1000  # characters
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?([+-]\d\d:\d\d|Z)")
 YEARS = 3e9  # seconds: more than anybody can have waited
 
@@ -66,8 +67,8 @@ def _finite(data: Mapping[str, Any]) -> bool:
 
 def check_experiment(name: object, asked: object) -> None:
     """What was asked for under a name, or ValueError with the first thing that is wrong."""
-    if not isinstance(name, str) or not 0 < len(name) <= 1000:
-        raise ValueError("its name is no text of 1 to 1000 characters")
+    if not isinstance(name, str) or not 0 < len(name) <= NAME:
+        raise ValueError(f"its name is no text of 1 to {NAME} characters")
     check_plain([name, asked])
     _check(_Experiment, asked)
 

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from typing import Any, ClassVar
 
 import torch
@@ -11,10 +12,10 @@ from torch import Tensor
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError, unknown
-from threefold.streams.boundaries import SHARP, Boundaries
+from threefold.streams.boundaries import BOUNDARIES, SHARP, Boundaries
 from threefold.streams.checks import checked
 from threefold.streams.task import Task
-from threefold.values import Value
+from threefold.values import Value, known
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,12 @@ class Stream(ABC):
     @classmethod
     def check_options(cls, given: Collection[str]) -> None:
         """Are these options that it has?"""
-        known = cls.options_type.model_fields
+        fields = cls.options_type.model_fields
         for name in given:
-            if not known:
+            if not fields:
                 raise ThreefoldError(f"stream {cls.name} has no options, but '{name}' was given.")
-            if name not in known:
-                raise unknown(f"option of {cls.name}", name, known)
+            if name not in fields:
+                raise unknown(f"option of {cls.name}", name, fields)
 
     @abstractmethod
     def sequence(self, seed: int) -> Sequence[Task]:
@@ -90,6 +91,11 @@ class Stream(ABC):
             return list(self.sequence(seed))
         inputs = self.inputs(self.data.test_x[:1]).numel()
         tasks = checked(self.name, self.data, inputs, self.sequence, seed)
+        if self.__dict__.setdefault("_sums", {}).setdefault(seed, now := sum_of(tasks)) != now:
+            raise ThreefoldError(
+                f"stream {self.name} must give the same tasks for seed {seed} each time, and does not; draw with a"
+                " torch.Generator whose seed follows from it."
+            )
         form = form_of(tasks) if self.same_classes else [len(task.classes) for task in tasks]
         if form != (first := self.__dict__.setdefault("_form", form)):
             raise ThreefoldError(
@@ -161,8 +167,15 @@ class Stream(ABC):
 
     def held(self) -> dict[str, Any]:
         """What an instance of a user's class holds besides: it may determine its tasks."""
-        ours = {"data", "options", "text", "only", "boundaries", "_form", *COUNTED}
-        return {name: value for name, value in vars(self).items() if name not in ours}
+        ours = {"data", "options", "text", "only", "boundaries", "_form", "_sums", "__dict__", "__weakref__", *COUNTED}
+        slots = {name: getattr(self, name) for name in slots_of(type(self)) if hasattr(self, name)}
+        return {name: value for name, value in (slots | vars(self)).items() if name not in ours}
+
+    def check_own(self) -> None:
+        """Are what every stream has under its name still things that we know?"""
+        known(BOUNDARIES, "boundaries", self.boundaries)
+        if not isinstance(options := getattr(self, "options", None), Options):
+            raise ThreefoldError(f"options of stream {self.name} must be those of Stream, got {str(options)[:60]}.")
 
 
 COUNTED = ("cut", "classes_per_task", "recurring", "samples", "smallest_task")
@@ -172,6 +185,26 @@ def form_of(tasks: Sequence[Task]) -> tuple[tuple[int, ...], ...]:
     """The classes of each task, numbered as they first come."""
     numbers: dict[int, int] = {}
     return tuple(tuple(numbers.setdefault(label, len(numbers)) for label in task.classes) for task in tasks)
+
+
+def sum_of(tasks: Sequence[Task]) -> bytes:
+    """What tasks are known by but their transforms, whose code is what they are known by."""
+    total = sha256()
+    for task in tasks:
+        for values in (torch.tensor(task.classes), task.train, task.test, task.pixels):
+            total.update(b"none" if values is None else f"{len(values)} ".encode() + values.numpy().tobytes())
+    return total.digest()
+
+
+def slots_of(kind: type) -> set[str]:
+    """The names of what instances hold outside of their `__dict__`."""
+    names = set()
+    for each in kind.__mro__:
+        slots = vars(each).get("__slots__", ())
+        for name in [slots] if isinstance(slots, str) else slots:
+            private = name.startswith("__") and not name.endswith("__")
+            names.add(f"_{each.__name__.lstrip('_')}{name}" if private else name)
+    return names
 
 
 def in_short(sizes: Sequence[int]) -> int | tuple[int, ...]:

@@ -292,7 +292,18 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "labels not whole": (["run", "split", "--data", "float.npz"], ["train_y has dtype float64", "integers"]),
     "pickled": (["run", "split", "--data", "pickled.npz"], ["train_y", "Python objects", "plain numbers"]),
     "not a zip": (["run", "split", "--data", "text.npz"], ["'text.npz' is not a zip archive", "numpy.savez"]),
+    "data file of a name that none can have": (
+        ["run", "split", "--data", "x" * 300 + ".npz"],
+        ["xx.npz' does not exist"],
+    ),
+    "dataset of a name that none can have": (["run", "split-" + "x" * 5000], ["dataset 'xxx", "known: cifar-10"]),
+    "datasets of a name that none can have": (["run", "several", "--data", "tiny.npz+" * 600 + "y"], ["dataset 'y'"]),
     # stores
+    "store of a name that none can have": ([*TINY, "--store", "x" * 300], ["cannot be reached: File name too long"]),
+    "store to watch of a name that none can have": (
+        ["watch", "--store", "x" * 300],
+        ["cannot be reached: File name too long"],
+    ),
     "store under a file": ([*TINY, "--store", "tiny.npz/s.db"], ["tiny.npz/s.db", "is a file", "existing folder"]),
     "store in no folder": ([*TINY, "--store", "no/s.db"], ["no/s.db", "does not exist", "existing folder"]),
     "store a folder": ([*TINY, "--store", "folder"], ["store 'folder' is a folder", "folder/threefold.db"]),

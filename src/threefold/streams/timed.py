@@ -119,4 +119,4 @@ class Timed(Stream):
 def _by_number(numbers: Tensor, most: int) -> list[Tensor]:
     """The places of each number below `most`, in their order."""
     counts = torch.bincount(numbers, minlength=most)
-    return list(torch.argsort(numbers, stable=True).split(counts.tolist()))
+    return list(torch.split(torch.argsort(numbers, stable=True), counts.tolist()))

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from threefold import scenarios, streams
@@ -329,13 +330,17 @@ def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
     """How many cells the file has, and how many runs are wanted of them; a file of a few lines may have 10⁹ of them."""
     quick, wanted = experiment.quick if options.quick else None, _only(experiment, options.only)
     cells = runs = 0
+
+    @cache  # thousands of methods may have the same thousands of seeds
+    def wanted_seeds(given: str, orders: str | None) -> tuple[Seed, ...]:
+        plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
+        return _in_orders(plain, orders, quick)
+
     for part in experiment.parts:
         for spec, scenario in _pairs(part):
-            points = _thinned(spec, quick.points if quick else None).points * len(experiment.training.ways())
+            points = _thinned(spec, quick.points if quick else None).points * experiment.training.points
             points *= 2 if experiment.validation else 1
-            given = spec.seeds or part.seeds or experiment.seeds
-            plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
-            seeds = _in_orders(plain, part.orders, quick)
+            seeds = wanted_seeds(spec.seeds or part.seeds or experiment.seeds, part.orders)
             cells += points
             runs += points * len(seeds) if wanted(spec, scenario) else 0
     return cells, runs

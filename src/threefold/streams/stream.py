@@ -213,5 +213,6 @@ def in_short(sizes: Sequence[int]) -> int | tuple[int, ...]:
 
 
 def by_class(labels: Tensor, classes: int) -> list[Tensor]:
-    """The indices of each class's samples."""
-    return [torch.nonzero(labels == c).flatten() for c in range(classes)]
+    """The indices of each class's samples, in their order."""
+    counts = torch.bincount(labels, minlength=classes).tolist()
+    return list(torch.split(torch.argsort(labels, stable=True), counts))

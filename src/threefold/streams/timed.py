@@ -12,7 +12,7 @@ from torch import Tensor
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
-from threefold.streams.stream import Options, Stream
+from threefold.streams.stream import Options, Stream, by_class
 from threefold.streams.task import Task
 from threefold.values import hyper, listed
 
@@ -109,14 +109,9 @@ class Timed(Stream):
         values, numbers = torch.unique(train, return_inverse=True)
         place = torch.searchsorted(values, test).clamp(max=len(values) - 1)
         known = torch.nonzero(values[place] == test).flatten()
-        stretches = list(zip(_by_number(numbers, len(values)), _by_number(place[known], len(values)), strict=True))
+        stretches = list(zip(by_class(numbers, len(values)), by_class(place[known], len(values)), strict=True))
         for value, (_, own) in zip(values.tolist(), stretches, strict=True):
             if not len(own):
                 raise ThreefoldError(f"column {name} of {self.data.name} must have test samples for {value}, got none.")
         return [(own, known[test_own]) for own, test_own in stretches]
 
-
-def _by_number(numbers: Tensor, most: int) -> list[Tensor]:
-    """The places of each number below `most`, in their order."""
-    counts = torch.bincount(numbers, minlength=most)
-    return list(torch.split(torch.argsort(numbers, stable=True), counts.tolist()))

@@ -66,11 +66,16 @@ class Curve:
         return replace(self, **{name: values[there] for name, values in vars(self).items() if values is not None})
 
     @property
-    def total(self) -> NDArray[np.int64]:
-        """The steps taken up to each point over all tasks."""
+    def lengths(self) -> NDArray[np.int64]:
+        """How many steps each task took."""
         lengths = np.zeros(int(self.task.max(initial=0)) + 1, dtype=np.int64)
         np.maximum.at(lengths, self.task, self.step)
-        return (np.concatenate([[0], lengths.cumsum()[:-1]])[self.task] + self.step).astype(np.int64)
+        return lengths
+
+    @property
+    def total(self) -> NDArray[np.int64]:
+        """The steps taken up to each point over all tasks."""
+        return (np.concatenate([[0], self.lengths.cumsum()[:-1]])[self.task] + self.step).astype(np.int64)
 
 
 def _check_order(points: NDArray[np.int64], tasks: int) -> None:

@@ -114,4 +114,3 @@ class Timed(Stream):
             if not len(own):
                 raise ThreefoldError(f"column {name} of {self.data.name} must have test samples for {value}, got none.")
         return [(own, known[test_own]) for own, test_own in stretches]
-

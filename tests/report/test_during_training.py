@@ -11,8 +11,8 @@ import pytest
 from fake_sections import a_cell, a_result, stream
 
 from threefold.experiments import Result, Section
-from threefold.report.during_training import after_switches, during
 from threefold.report import save_figures
+from threefold.report.during_training import after_switches, during
 from threefold.results import pack
 
 Points = Sequence[tuple[int, int]]

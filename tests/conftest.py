@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from hypothesis import settings
 from tiny_lab import Ended
 
 from threefold.cli import main
@@ -12,6 +13,9 @@ from threefold.cli.stopping import SIGNALS
 from threefold.cluster import SETTINGS
 
 os.environ.update(SETTINGS)  # Ray reads them once in a process, whichever test imports it first
+
+settings.register_profile("threefold", deadline=None)  # on a busy machine a moment may take a second
+settings.load_profile("threefold")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -50,7 +50,9 @@ class Value(BaseModel):
         try:
             return build(given)
         except ValidationError as error:
-            first = error.errors()[0]
+            every = error.errors()
+            mine = [each for each in every if each["loc"][:1] == every[0]["loc"][:1]]
+            first = max(mine, key=lambda each: len(each["loc"]))  # where there are several forms, what came nearest
             key = str(first["loc"][0]) if first["loc"] else cls.name
             message = first["msg"].removeprefix("Value error, ")
             message = message[0].lower() + message[1:].rstrip(".")
@@ -75,8 +77,8 @@ def written_as(kind: type[Value] | None, name: str, every: Mapping[str, Any]) ->
 
 
 def listed(given: Any) -> Any:
-    """A list as the command line writes it: `16-32`; a sign is not taken for the next hyphen: `-30--10`."""
-    return re.split(r"(?<=[0-9.])-", given) if isinstance(given, str) else given
+    """A list as the command line writes it: `16-32`; numbers may be negative, or written as `1e-05`."""
+    return re.split(r"(?<=[^-])(?<![0-9.][eE])-", given) if isinstance(given, str) else given
 
 
 def must_be(what: str) -> WrapValidator:
@@ -92,11 +94,11 @@ def must_be(what: str) -> WrapValidator:
 
 
 def as_text(value: Any) -> str:
-    """A hyperparameter's value as text: `16-32`, `true`, `0.1`; lists in a list: `0-1/2-3`, one of them: `0-1/`."""
-    if isinstance(value, list) and value and isinstance(value[0], list):
-        return "/".join(map(as_text, value)) + "/" * (len(value) == 1)
+    """A hyperparameter's value as text: `16-32`, `0-1/2-3`, `true`, `0.1`; a list of one list: `0-1/`."""
     if isinstance(value, list):
-        return "-".join(str(each).removesuffix(".0") for each in value)
+        if any(isinstance(each, list) for each in value):
+            return "/".join(map(as_text, value)) + ("/" if len(value) == 1 else "")
+        return "-".join(as_text(each).removesuffix(".0") for each in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -7,7 +7,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tiny_lab import Ended
+
+from threefold.results import pack
 
 File = list[dict[str, Any]]  # the lines: first what was asked for, then a cohort each
 Place = tuple[str | int, ...]
@@ -26,12 +29,13 @@ def good_file() -> File:
     for scenario, task_id_in in (("task", "output"), ("class", None)):
         for method, hyperparameters in METHODS.items():
             spec = {
-                "stream": {"name": "split-theirs", "tasks": 2, "data": "0" * 64},
+                "stream": {"name": "split-theirs", "tasks": 2, "data": "0" * 64} | _stream(method),
                 "scenario": {"name": scenario, "task_id_in": task_id_in},
                 "method": {"name": method.partition(":")[0], "hyperparameters": hyperparameters},
                 **_trained(method),
             }
-            cells.append({"spec": spec, "method": method, "seeds": [1, 2], "validation": False})
+            seeds = [[1, 5], [2, 5]] if method == "er" else [1, 2]
+            cells.append({"spec": spec, "method": method, "seeds": seeds, "validation": False})
             if (scenario, method) != ("class", "none"):
                 cohorts.append(_cohort(spec))
     refused = [{"spec": cells[0]["spec"], "method": "none", "reason": "It cannot be."}]
@@ -40,6 +44,18 @@ def good_file() -> File:
     runs = sum(len(cohort["runs"]) for cohort in cohorts)
     experiments = {name: asked | {"kind": kind} for name, kind in KINDS.items()}
     return copy.deepcopy([{"format": "threefold rows 2", "experiments": experiments, "runs": runs}, *cohorts])
+
+
+def _stream(method: str) -> dict[str, Any]:
+    """On which stream each is trained, where it is not the first."""
+    blurred = {"name": "blurred", "hyperparameters": {"every": 100, "width": 2}}
+    turned = {"name": "rotated-theirs", "options": {"angles": [0.0, 30.0]}, "boundaries": blurred}
+    theirs = {
+        "name": "Theirs-theirs",
+        "code": "2" * 64,
+        "boundaries": {"name": "none", "hyperparameters": {"every": 1}},
+    }
+    return {"er": turned, "another": theirs}.get(method, {})
 
 
 def _trained(method: str) -> dict[str, Any]:
@@ -55,23 +71,36 @@ def _trained(method: str) -> dict[str, Any]:
         optimizer = {"name": "sgd", "hyperparameters": sgd}
         return {"network": cnn, "optimizer": optimizer, "training": {"epochs": 2, **usual, "schedule": steps}}
     network = theirs if method == "another" else mlp
+    tested = {"evaluation": {"every": 2, "first": 1, "samples": 500, "training": True}} if "ewc" in method else {}
     return {
         "network": network,
         "optimizer": {"name": "adam", "hyperparameters": adam},
-        "training": {"iters": 5, **usual},
+        "training": {"iters": 5, **usual, **tested},
     }
 
 
 def _cohort(spec: dict[str, Any]) -> dict[str, Any]:
     run = {"status": "finished", "diverged_at": None, "initial": [50.0, 25.0], "matrix": [[90.0, 30.0], [70.5, 95.0]]}
     lost = {"status": "diverged", "diverged_at": 1, "matrix": [[90.0, 30.0], [None, None]]}
+    runs = [{"seed": 1, **run}, {"seed": 2, **run, **(lost if "ewc" in spec["method"]["name"] else {})}]
+    if "evaluation" in spec["training"]:
+        runs = [each | {"curves": _curves()} for each in runs]
+    if spec["method"]["name"] == "er":
+        runs = [each | {"order": 5} for each in runs]
     return {
         "spec": spec,
         "timings": {"cohort_train": 1.5, "cohort_evaluate": 0.5},
         "environment": {"device": "a computer", "git": None, "threads": 2, "cohort": 2},
         "created": "2026-01-31T12:00:00+00:00",
-        "runs": [{"seed": 1, **run}, {"seed": 2, **run, **(lost if "ewc" in spec["method"]["name"] else {})}],
+        "runs": runs,
     }
+
+
+def _curves() -> dict[str, Any]:
+    points = [(task, step, task + 1) for task in range(2) for step in (0, 1, 2, 4, 5) if (task, step) != (1, 0)]
+    accuracy = np.linspace(20, 90, 2 * len(points), dtype="f4").reshape(-1, 2)
+    found = {"accuracy": accuracy, "training accuracy": accuracy[::-1], "loss": np.ones(len(points), "f4")}
+    return {name: pack(np.array(values)) for name, values in ({"points": np.array(points)} | found).items()}
 
 
 def written(lines: File, path: Path) -> Path:

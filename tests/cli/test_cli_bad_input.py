@@ -250,6 +250,32 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
         [*TINY, "--method", "xdg", "--scenario", "class"],
         ["XdG chooses its gates by the task"],
     ),
+    # streams, and tests during training
+    "tasks without end, in the order given": (
+        ["run", "timed", "--data", "tiny.npz", "--tasks", "1000000000", *SETTINGS],
+        ["tasks must be at most 80 for tiny, a sample each to train and to test on, got 1000000000."],
+    ),
+    "an angle that is no number": (
+        ["run", "rotated:angles=0-nan", "--data", "tiny.npz", *SETTINGS],
+        ["angles of rotated must be degrees such as 0-30-60, or random, got '0-nan'."],
+    ),
+    "a label below zero": (
+        ["run", "split:classes=0-1/2--3", "--data", "tiny.npz", *SETTINGS],
+        ["classes of split must be numbers of classes such as 5-3-2, or labels such as 0-1/2-3-4, got '0-1/2--3'."],
+    ),
+    "boundaries": ([*TINY, "--boundaries", "blured"], ["boundaries 'blured' is not known; did you mean 'blurred'?"]),
+    "boundaries beyond all numbers": (
+        [*TINY, "--boundaries", f"none:every={'9' * 30}"],
+        ["every of none must be at most 1000000000000, got one of about 30 digits"],
+    ),
+    "tests without end": (
+        [*with_option(TINY, "--iters", "9" * 12), "--evaluate-every", "1"],
+        ["evaluate_every is 1 and", "2,000,000,000,003 tests of 2 tasks in each run", "at most 100,000."],
+    ),
+    "tests beyond all numbers": (
+        [*TINY, "--evaluate-every", "9" * 30],
+        ["evaluate_every must be at most 1000000000000, got one of about 30 digits"],
+    ),
     # data
     "data file that is not there": (["run", "split", "--data", "none.npz"], ["'none.npz' does not exist", "train_x"]),
     "data file of another kind": (["run", "split", "--data", "./text.db"], ["'./text.db'", "end in .npz"]),
@@ -266,7 +292,18 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "labels not whole": (["run", "split", "--data", "float.npz"], ["train_y has dtype float64", "integers"]),
     "pickled": (["run", "split", "--data", "pickled.npz"], ["train_y", "Python objects", "plain numbers"]),
     "not a zip": (["run", "split", "--data", "text.npz"], ["'text.npz' is not a zip archive", "numpy.savez"]),
+    "data file of a name that none can have": (
+        ["run", "split", "--data", "x" * 300 + ".npz"],
+        ["xx.npz' does not exist"],
+    ),
+    "dataset of a name that none can have": (["run", "split-" + "x" * 5000], ["dataset 'xxx", "known: cifar-10"]),
+    "datasets of a name that none can have": (["run", "several", "--data", "tiny.npz+" * 600 + "y"], ["dataset 'y'"]),
     # stores
+    "store of a name that none can have": ([*TINY, "--store", "x" * 300], ["cannot be reached: File name too long"]),
+    "store to watch of a name that none can have": (
+        ["watch", "--store", "x" * 300],
+        ["cannot be reached: File name too long"],
+    ),
     "store under a file": ([*TINY, "--store", "tiny.npz/s.db"], ["tiny.npz/s.db", "is a file", "existing folder"]),
     "store in no folder": ([*TINY, "--store", "no/s.db"], ["no/s.db", "does not exist", "existing folder"]),
     "store a folder": ([*TINY, "--store", "folder"], ["store 'folder' is a folder", "folder/threefold.db"]),

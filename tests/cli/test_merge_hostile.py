@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from experiment_lab import alter
 from hostile_rows import File, changed, good_file, places, read_by_all, written
@@ -26,6 +27,7 @@ CNN, OWN = ((*ASKED, "cells", place, "spec") for place in (2, 3))  # cells of an
 RATES = (*SPEC, "optimizer", "hyperparameters")
 COHORT = (1,)
 RUN = (*COHORT, "runs", 0)
+TESTED = (2, "runs", 0, "curves")  # of a run that was tested during training
 HALF = "\ud800"
 REFUSED: dict[str, tuple[tuple[str | int, ...], Any, str]] = {  # where, what, and a piece of the sentence
     "experiments that are no table": ((0, "experiments"), 5, "its experiments are no table"),
@@ -142,6 +144,15 @@ REFUSED: dict[str, tuple[tuple[str | int, ...], Any, str]] = {  # where, what, a
         {"seed": 1, "status": "finished", "diverged_at": None, "initial": [1.0], "matrix": [[1.0]]},
         "initial has 1 accuracies, but spec.stream names 2 tasks",
     ),
+    "no curves of a run that was tested": (TESTED, ..., "it has no curves, but its training.evaluation is {"),
+    "curves of nothing": (TESTED, {}, "it has no curves, but its training.evaluation is {"),
+    "curves of a run that was not": ((*RUN, "curves"), {"points": pack(np.zeros((0, 3), int))}, "evaluation is None"),
+    "curves that are text": (TESTED, "accuracy", "curves is 'accuracy'"),
+    "curves without points": ((*TESTED, "points"), ..., "curves cannot be read: it has no points"),
+    "curves without the loss": ((*TESTED, "loss"), ..., "curves holds points, accuracy, training accuracy, but"),
+    "curves of other tasks": ((*TESTED, "accuracy"), pack(np.ones((9, 3))), "has the shape (9, 3), which must be"),
+    "a curve of ages": ((*TESTED, "points", "shape"), [10**7, 3], "it has 30000"),
+    "a curve whose bytes are none": ((*TESTED, "accuracy", "bytes"), "AAAA", "its bytes cannot be unpacked"),
     "a spec of a run that is text": ((*COHORT, "spec"), "split", "is wrong"),
     "deep nesting": ((*COHORT, "environment", "git"), json.loads("[" * 40 + "]" * 40), "nested more than 32 levels"),
     "another number of runs": ((0, "runs"), 3, "the first line names 3"),
@@ -254,6 +265,24 @@ def test_a_bad_experiment_in_another_store_is_refused(cli: Cli, lab: Path) -> No
     assert "holds an experiment that cannot be merged ('x': lacks the field title)" in refused(cli, lab, "theirs.db")
 
 
+@pytest.mark.parametrize("name", ["evil.py:run", "evil:run"])
+def test_the_name_of_a_stream_in_a_row_or_an_experiment_runs_nothing(
+    cli: Cli, lab: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """On the command line that would be a stream of the user's own."""
+    (lab / "evil.py").write_text("open('ran', 'w').close()\ndef run(data, seed): ...\n")
+    monkeypatch.syspath_prepend(str(lab))
+    Store("old.db").close()
+    for place in (SPEC, (*COHORT, "spec")):
+        written(changed(apart(), (*place, "stream", "name"), name), lab / "bad.jsonl")
+        assert f"stream '{name}' is not known" in refused(cli, lab, "bad.jsonl")
+    asked = changed(apart(), (*SPEC, "stream", "name"), name)[0]["experiments"]["mine"]
+    with Store("old.db") as store:
+        store.remember("mine", asked)
+    assert f"stream '{name}' is not known" in cli("status", "--store", "old.db").out
+    assert not Path("ran").exists()
+
+
 ODD = "\x1b]0;owned\x07[/b]<script>$x^2$\\frac{%s{0}\0\u202e=1+1'\"|`*_\n\t" + "😀" * 100
 
 
@@ -264,7 +293,7 @@ def odd_words(lines: File) -> None:
         asked["refused"][0]["reason"] = ODD
         lines[0]["experiments"][f"{ODD}{name}"] = lines[0]["experiments"].pop(name)
     for spec in specs(lines):
-        spec["stream"] |= {"name": f"split-{text}", "data": ODD}
+        spec["stream"] = {"name": f"split-{text}", "tasks": 2, "data": ODD}
         spec["training"] |= {"precision": ODD, "device": ODD}
         if "code" in spec["network"]:
             spec["network"] |= {"name": ODD, "code": ODD}
@@ -287,12 +316,12 @@ def odd_numbers(lines: File) -> None:
         own.get("another", {}).update(strength=None, budget=[[1]], name="x", model_fields={"a": 1})
     for asked in lines[0]["experiments"].values():
         for cell in asked["cells"]:
-            cell["seeds"] = [10**39, 0]
+            cell["seeds"] = [[10**39, 10**39], [0, 10**39]] if cell["method"] == "er" else [10**39, 0]
     for cohort in lines[1:]:
         cohort["created"] = "9999-12-31T23:59:59-23:59"
         cohort["timings"] = {str(number): 3e9 for number in range(50)}
         for run, seed in zip(cohort["runs"], (10**39, 0), strict=True):
-            run["seed"] = seed
+            run |= {"seed": seed} | ({"order": 10**39} if "order" in run else {})
 
 
 def odd_shapes(lines: File) -> None:
@@ -304,7 +333,7 @@ def odd_shapes(lines: File) -> None:
         for cell in asked["cells"][::3]:
             cell["validation"] = True
     for spec in specs(lines):
-        spec["stream"] |= {"name": "permuted-mnist", "tasks": 10, "first": 2}
+        spec["stream"] = {"name": "permuted-mnist", "tasks": 10, "data": "", "first": 2, "later": [1]}
         spec["scenario"] |= {"task_id_in": "hidden"} if spec["scenario"]["name"] == "task" else {}
         spec["later"] = 1
     lost = {"status": "diverged", "diverged_at": 0, "matrix": [[None, None], [None, None]]}
@@ -339,8 +368,6 @@ def test_what_passes_is_shown_by_all(cli: Cli, lab: Path, change: Callable[[File
 
 
 def test_arrays_of_every_kind_are_shown_by_all(cli: Cli, lab: Path) -> None:
-    import numpy as np
-
     assert cli("merge", "theirs.db", written(apart(), lab / "theirs.jsonl")).status == 0
     with Store("theirs.db", readonly=True) as store:
         runs, asked = list(store.all()), store.experiments()

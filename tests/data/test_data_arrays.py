@@ -3,13 +3,14 @@
 import os
 import pickle
 import resource
+import sys
 import zipfile
 
 import numpy as np
 import pytest
 import torch
 
-from threefold.data import Dataset, load
+from threefold.data import Dataset, joined, load
 from threefold.errors import ThreefoldError
 
 
@@ -289,6 +290,18 @@ def test_a_path_that_is_no_npz(tmp_path):
         ThreefoldError, match=r"data file '.*own\.csv' does not end in \.npz; give an \.npz file or one of"
     ):
         load(tmp_path / "own.csv")
+
+
+def test_datasets_that_do_not_fit_into_memory_joined_are_refused(monkeypatch):
+    """Each is loaded once; a few letters on the command line may ask for terabytes."""
+    data = Dataset.from_arrays(**sound())
+    module = sys.modules["threefold.data.joined"]  # the package's attribute of that name is the function
+    monkeypatch.setattr(module, "memory_limit", lambda: 10 * 4 * 10 * (6 + 3))
+    assert joined([data] * 10).classes == 30
+    with pytest.raises(
+        ThreefoldError, match=r"^data of 11 datasets joined must fit into memory: they need .* are free"
+    ):
+        joined([data] * 11)
 
 
 def test_data_that_do_not_fit_into_memory_are_refused_unread(tmp_path, monkeypatch):

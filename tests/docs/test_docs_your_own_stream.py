@@ -368,7 +368,7 @@ def test_a_refusal_of_a_users_stream_is_the_pages_sentence(what: str, signs: Dat
     function.__qualname__ = "wrong"
     stream = OwnStream(function, signs)
     with pytest.raises(ThreefoldError) as refused:
-        print([stream.learned(seed) for seed in (1, 2)])
+        print([stream.learned(seed) for seed in (1, 1, 2)])
     assert str(refused.value) == sentence(what)
 
 

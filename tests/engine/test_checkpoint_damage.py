@@ -11,10 +11,10 @@ from zlib import crc32
 import pytest
 import torch
 from interrupted_runs import CPU, RUN, SEEDS, Importance, interrupted, resumed, same
-from tiny_cohorts import watched
+from tiny_cohorts import same_bits, watched
 from torch.utils._pytree import tree_map_only
 
-from threefold.engine import Checkpoint, checkpoint
+from threefold.engine import Checkpoint, Evaluation, checkpoint
 from threefold.errors import ThreefoldError
 
 
@@ -205,6 +205,42 @@ WRONG = {
 def test_a_sealed_state_that_does_not_fit_is_set_aside(path, undisturbed, wrong):
     interrupted(path)
     Checkpoint(path).save(wrong(Checkpoint(path).load(CPU)))
+    set_aside(path, undisturbed)
+
+
+TESTED = {"evaluation": Evaluation(5, training=True)}
+WRONG_CURVES = {
+    "no curves": {"curves": {}},
+    "no points": {"points": []},
+    "curves that are a list": {"curves": [3]},
+    "points that are a number": {"points": 7},
+    "points of two numbers": {"points": [[0, 0]] * 7},
+    "points of text": {"points": [["0", 0, 1]] * 7},
+    "another number of points": {"points": [[0, 0, 1]]},
+    "other replicas": {"curves": lambda curves: {name: each[:, :2] for name, each in curves.items()}},
+    "other tasks": {"curves": lambda curves: curves | {"accuracy": curves["accuracy"][..., :2]}},
+    "no loss": {"curves": lambda curves: without(curves, "loss")},
+    "curves of whole numbers": {"curves": lambda curves: curves | {"accuracy": curves["accuracy"].long()}},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_CURVES.values(), ids=WRONG_CURVES)
+def test_tests_during_training_that_do_not_fit_are_set_aside(path, tmp_path, wrong):
+    interrupted(path, **TESTED)
+    state = Checkpoint(path).load(CPU)
+    assert len(state["measured"][0]["points"]) == 7
+    changes = {name: value(state["measured"][0][name]) if callable(value) else value for name, value in wrong.items()}
+    Checkpoint(path).save(first_measured(state, **changes))
+    again, undisturbed = (resumed(file, **TESTED).measured for file in (path, tmp_path / "another.pt"))
+    assert path.with_suffix(".damaged").exists()
+    assert again.points == undisturbed.points
+    assert same_bits(again.curves, undisturbed.curves)
+
+
+def test_curves_that_nobody_asked_for_are_set_aside(path, undisturbed):
+    interrupted(path)
+    state = Checkpoint(path).load(CPU)
+    Checkpoint(path).save(first_measured(state, points=[[0, 0, 1]], curves={"accuracy": torch.zeros(1, 3, 3)}))
     set_aside(path, undisturbed)
 
 

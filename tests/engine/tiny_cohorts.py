@@ -115,10 +115,11 @@ def replicas(scenario, methods, seeds, lr=1e-2):
     )
 
 
-def training_of(network=None, *, iters=8, epochs=None, batch=16, hidden=8, schedule="constant"):
+def training_of(network=None, *, iters=8, epochs=None, batch=16, hidden=8, schedule="constant", evaluation=None):
     """How to train; the network is an MLP of so many hidden units unless one is named."""
     network = find_network(network) if network else MLPNetwork(width=hidden)
-    return Training(None if epochs else iters, batch, network, epochs=epochs, schedule=find_schedule(schedule))
+    iters, schedule = None if epochs else iters, find_schedule(schedule)
+    return Training(iters, batch, network, epochs=epochs, schedule=schedule, evaluation=evaluation)
 
 
 def cohort(

@@ -3,6 +3,7 @@
 import functools
 import re
 import sys
+from dataclasses import replace
 from textwrap import dedent
 
 import pytest
@@ -12,11 +13,12 @@ from hypothesis import strategies as st
 from small_cells import Heard
 
 import threefold
-from threefold import Split
+from threefold import Split, ThreefoldError
 from threefold.experiments import Asked, Cell, Request, Settings, run_request, train_requests
 from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import EWC, Method
 from threefold.scenarios import SCENARIOS
+from threefold.streams import SHARP, OwnStream, Task
 
 SHORT = {"iters": 3, "hidden": 4, "batch": 8, "device": "cpu"}
 METHOD = """
@@ -65,6 +67,10 @@ def trained(stream, method, store):
     return threefold.run(stream, scenario="task", method=method, seeds=2, store=store, **SHORT)
 
 
+class Sharper(type(SHARP)):
+    """Boundaries of a user's: what they compute no key would tell."""
+
+
 class Reverse(Split):
     """The tasks of Split in reverse order."""
 
@@ -90,6 +96,65 @@ def test_a_stream_with_a_function_of_its_own_has_a_key_of_its_own(data):
         keys.append(Cell.of(stream, SCENARIOS["task"], Method(), Settings.checked(device="cpu")).spec())
     assert keys[0] == keys[2]
     assert all(keys[one] != keys[other] for one, other in [(0, 1), (0, 3), (1, 3)])
+
+
+class InSlots(Split):
+    """What decides about its tasks is not in its `__dict__`."""
+
+    __slots__ = ("__hidden", "shift")
+
+    def __init__(self, data, shift=0, hidden=0):
+        super().__init__(data, 2)
+        self.shift, self.__hidden = shift, hidden
+
+    def sequence(self, seed):
+        return super().sequence(seed + self.shift + self.__hidden)
+
+
+def spec_of(stream):
+    return Cell.of(stream, SCENARIOS["task"], Method(), Settings.checked(device="cpu")).spec()
+
+
+def test_what_a_stream_holds_in_slots_counts(data):
+    specs = [spec_of(InSlots(data, *given)) for given in ((), (5,), (0, 5), (5,))]
+    assert specs[1] == specs[3]
+    assert all(specs[one] != specs[other] for one, other in [(0, 1), (0, 2), (1, 2)])
+
+
+def by_year(data, seed):
+    """A task for each year."""
+    train, test = data.columns["year"]
+    years = [[torch.nonzero(each == year).flatten() for each in (train, test)] for year in (0, 1)]
+    return [Task((0, 1, 2, 3), *each) for each in years]
+
+
+def test_the_columns_that_a_users_stream_may_look_at_count(data):
+    specs = []
+    for shift in (0, 1, 0):
+        year = (torch.arange(160) + shift) // 4 % 2, torch.arange(80) // 4 % 2
+        specs.append(spec_of(OwnStream(by_year, replace(data, columns={"year": year}))))
+    assert specs[0] == specs[2]
+    assert specs[0] != specs[1]
+
+
+def test_a_stream_that_draws_anew_each_time_is_refused(data):
+    """Its tasks are not determined by the seed: what is resumed would train on others than what began."""
+
+    def drawn(data, seed):
+        order = torch.randperm(160)
+        return [Task((0, 1, 2, 3), half, torch.arange(80)) for half in order.split(80)]
+
+    with pytest.raises(ThreefoldError, match="drawn must give the same tasks for seed 1 each time, and does not"):
+        spec_of(OwnStream(drawn, data))
+
+
+@pytest.mark.parametrize(("name", "value"), [("boundaries", "none"), ("boundaries", Sharper()), ("options", {"a": 1})])
+def test_what_every_stream_has_stays_what_it_is(data, tmp_path, name, value):
+    stream = Split(data, 2)
+    setattr(stream, name, value)
+    with pytest.raises(ThreefoldError, match=rf"{name} .*must be"):
+        trained(stream, "none", tmp_path / "runs.db")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_method_that_was_edited_in_a_notebook_is_trained_again(data, tmp_path):

@@ -213,6 +213,35 @@ def test_a_grid_is_counted_before_it_is_built(lab: Path, points: int, named: str
     assert not (lab / "threefold.db").exists()
 
 
+def test_networks_and_optimizers_are_counted_before_they_are_paired(lab: Path) -> None:
+    """10⁸ ways to train in a file of 100,000 words."""
+    networks = [f"mlp:depth={depth % 9 + 1}" for depth in range(10_000)]
+    text = TOP.replace("hidden = 8", f"network = {networks}\noptimizer = {['adam'] * 10_000}")
+    begun = time.process_time()
+    with pytest.raises(ThreefoldError, match="this would be 900,000,000 runs, and the plan alone"):
+        requested(text + "[[methods]]\nmethod = 'none'")
+    assert time.process_time() - begun < 10
+
+
+@pytest.mark.parametrize("wrong", ["network", "optimizer"])
+def test_every_network_and_optimizer_is_still_checked(lab: Path, wrong: str) -> None:
+    """Each of them may not go with what else is given."""
+    given = {"network": ["'cnn'", "'mlp:width=8'"], "optimizer": ["'adam'", "'sgd:lr=0.1'"]}[wrong]
+    text = TOP.replace("hidden = 8", f"{'hidden = 8' if wrong == 'network' else 'lr = 0.1'}\n{wrong} = [{{}}]")
+    plain = {"network": "'mlp'", "optimizer": "'sgd'"}[wrong]
+    for values in ((given[1], plain), (plain, given[1])):
+        with pytest.raises(ThreefoldError, match=f"but {wrong} is {given[1]}"):
+            requested(text.format(", ".join(values)) + "[[methods]]\nmethod = 'none'")
+
+
+def test_many_methods_with_many_seeds_are_counted_at_once(lab: Path) -> None:
+    methods = "[[methods]]\nmethod = 'none'\n" * 5000
+    begun = time.process_time()
+    with pytest.raises(ThreefoldError, match="this would be 150,000,000 runs"):
+        requested(TOP.replace("seeds = 3", "seeds = 10000") + methods)
+    assert time.process_time() - begun < 10
+
+
 def test_every_value_of_a_grid_is_still_checked(lab: Path) -> None:
     for place in range(4):
         values = [1, 2, 3, 4]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from threefold.methods.registry import Entry
 from threefold.networks import MLPNetwork
 from threefold.results import Record, run_key
 from threefold.scenarios import SCENARIOS
-from threefold.streams import Task
+from threefold.streams import SHARP, Task
 
 QUICK = {"iters": 6, "hidden": 8, "batch": 16, "device": "cpu"}
 
@@ -181,6 +182,10 @@ def test_settings_not_given_are_the_papers(split: Split) -> None:
         ({"network": "cnn", "hidden": 5}, ["hidden is 5, but network is 'cnn'"]),
         ({"iters": 10**13}, ["iters must be at most 1000000000000, got 10000000000000"]),
         ({"method": "er:budget=10000000000000000000"}, ["budget of er must be at most 1000000000000, got 1000"]),
+        ({"boundaries": type("Mine", (type(SHARP),), {})()}, ["boundaries must be one of sharp, ", "got a Mine"]),
+        ({"boundaries": 5}, ["boundaries must be a name", "got 5"]),
+        ({"seeds": [10**50]}, ["cannot be stored (it has a number of more than 40 digits)"]),
+        ({"orders": [10**50]}, ["cannot be stored (it has a number of more than 40 digits)"]),
         ({"seeds": range(10**12)}, ["seeds is 'range(0, 1000000000000)'", "10000 at most"]),
         ({"device": "gpu"}, ["device 'gpu'", "'cpu'"]),
         ({"device": None}, ["device 'None'", "auto, cpu, cuda"]),
@@ -203,6 +208,16 @@ def test_every_mistake_is_a_threefold_error_and_writes_nothing(
     for piece in named:
         assert piece in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_with_a_long_name_can_be_reported_on(split: Split) -> None:
+    """Such as one of hundreds of angles. What differs in the end only is another request."""
+    for last in ("a", "b"):
+        data = replace(split.data, name="x" * 1500 + last, fingerprint=last)
+        threefold.run(Split(data, 2), scenario="class", seeds=1, **QUICK)
+    with Store("threefold.db", readonly=True) as store:
+        assert store.unreadable() == {}
+        assert [len(name) for name in store.experiments()] == [1000, 1000]
 
 
 def test_methods_are_written_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

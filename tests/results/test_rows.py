@@ -6,17 +6,20 @@ import math
 import os
 import random
 import resource
+from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from zlib import compress
 
+import numpy as np
 import pytest
 from sample_runs import a_diverged_run, a_run, asked_for
 from typer.testing import CliRunner
 
 from threefold.cli.app import app
 from threefold.errors import ThreefoldError
-from threefold.results import Record, Rows, Store, is_rows, merge, write_rows
+from threefold.results import Record, Rows, Store, is_rows, merge, pack, run_key, write_rows
 from threefold.results.merge import Merged
 from threefold.results.rows import rows_text
 
@@ -63,6 +66,54 @@ def test_a_metric_that_is_added_later_is_no_conflict(tmp_path: Path, monkeypatch
     assert merge(tmp_path / "a.db", [tmp_path / "a.jsonl"]) == Merged(0, len(runs))
     with Store(tmp_path / "a.db", readonly=True) as store:
         assert all(run.metrics == {"later": 1.0} for run in store.all())
+
+
+def run_with_curve(seed: int, value: float = 50.0, *, level: int = 9) -> Record:
+    """A run that was tested during training, as zlib of another level packs it."""
+    plain = a_run(seed)
+    evaluation = {"every": 1, "first": 0, "samples": None, "training": False}
+    spec = {**plain.spec, "training": {**plain.spec["training"], "evaluation": evaluation}}
+    points = np.array([(task, step, task + 1) for task in range(3) for step in range(1, 6)])
+    accuracy = np.full((len(points), 3), 50.0)
+    accuracy[-1, -1] = value
+    curves = {"points": pack(points), "accuracy": pack(accuracy)}
+    for packed, array in zip(curves.values(), (points, accuracy), strict=True):
+        packed["bytes"] = b64encode(compress(array.tobytes(), level)).decode()
+    return a_run(seed, spec=spec, key=run_key(spec), curves=curves)
+
+
+def test_curves_that_differ_are_two_results(tmp_path: Path) -> None:
+    for name, value in (("a.db", 50.0), ("b.db", 50.000001)):
+        with Store(tmp_path / name) as store:
+            store.add([run_with_curve(1, value)])
+    with Store(tmp_path / "b.db") as store:
+        write_rows(store, tmp_path / "b.jsonl")
+    for source in ("b.db", "b.jsonl"):
+        with pytest.raises(ThreefoldError, match="has two results: its accuracy during training is of sum "):
+            merge(tmp_path / "a.db", [tmp_path / source])
+
+
+def test_another_compression_of_the_same_curve_is_no_conflict(tmp_path: Path) -> None:
+    assert run_with_curve(1, level=1).curves != run_with_curve(1).curves
+    for name, level in (("a.db", 1), ("b.db", 9)):
+        with Store(tmp_path / name) as store:
+            store.add([run_with_curve(1, level=level)])
+    assert merge(tmp_path / "a.db", [tmp_path / "b.db"]) == Merged(0, 1)
+
+
+def test_long_curves_of_many_seeds_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of a hundred runs would be longer than any that is read."""
+    monkeypatch.setattr("threefold.results.rows.LONGEST", 500)
+    runs = [run_with_curve(seed) for seed in range(1, 8)]
+    each = sum(len(packed["bytes"]) for packed in runs[0].curves.values())
+    with Store(tmp_path / "a.db") as store:
+        store.add(runs)
+        write_rows(store, tmp_path / "a.jsonl")
+    lines = (tmp_path / "a.jsonl").read_bytes().splitlines()[1:]
+    assert [len(json.loads(line)["runs"]) for line in lines] == [500 // each] * (7 // (500 // each)) + [
+        7 % (500 // each)
+    ]
+    assert sorted(Rows(tmp_path / "a.jsonl").all(), key=lambda run: run.spec["seed"]) == runs
 
 
 def test_the_same_store_gives_the_same_bytes(tmp_path: Path) -> None:

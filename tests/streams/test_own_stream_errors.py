@@ -100,9 +100,10 @@ def stream_of(function):
 
 
 def sentence_of(function):
-    """What is said of a stream at the first look at it."""
+    """What is said of a stream before it is trained: its tasks are looked at more than once."""
+    stream = stream_of(function)
     with pytest.raises(ThreefoldError) as refused:
-        _ = stream_of(function).tasks
+        print([stream.learned(1) for _ in range(2)])
     assert re.fullmatch(r"[^\n]*\.", str(refused.value)), "one line"
     return str(refused.value)
 
@@ -183,8 +184,8 @@ DRAWS = [
 @pytest.mark.parametrize("draw", DRAWS, ids=["torch", "numpy", "a counter", "python"])
 def test_tasks_that_are_others_each_time_are_refused_for_no_run_could_go_on_with_them(draw):
     assert sentence_of(lambda data, seed: [Task((0, 1, 2), draw(data), [0])]) == (
-        "stream wrong must give the same tasks for a seed every time, and gives others for seed 1 the second time; draw"
-        " from a generator that is seeded with it."
+        "stream wrong must give the same tasks for seed 1 each time, and does not; draw with a torch.Generator whose"
+        " seed follows from it."
     )
 
 

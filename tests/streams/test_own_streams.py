@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numbered_data import labelled, numbered
+from numbered_data import numbered
 from tiny_cohorts import tiny_data
 
 import threefold
@@ -329,22 +329,6 @@ def test_an_epoch_is_as_long_as_its_tasks_are():
     settings = Settings.checked(epochs=1, batch=2, hidden=4, device="cpu")
     cell = Cell.of(stream, SCENARIOS["class"], Method(), settings)
     assert cell.training.steps(stream.samples) == 2
-
-
-def test_its_columns_are_in_the_key_for_it_may_look_at_them():
-    def by_year(data, seed):
-        (early,) = torch.nonzero(data.columns["year"][0] < 2000, as_tuple=True)
-        return [Task((0, 1), early, [0, 1])]
-
-    labels = ([0, 1, 0, 1], [0, 1])
-    years = [np.array([1990, 1991, 2001, 2002]), np.array([1990, 1991])]
-    later = [np.array([1990, 1991, 1999, 2002]), years[1]]
-    made = [OwnStream(by_year, labelled(*labels, columns={"year": tuple(each)})) for each in (years, later)]
-    assert made[0].data.fingerprint == made[1].data.fingerprint
-    details = [stream.details() for stream in made]
-    assert details[0] != details[1]
-    assert OwnStream(halves, labelled(*labels)).details() == {}
-    assert Split(labelled(*labels, columns={"year": tuple(years)}), 2).details() == {}, "it looks at none"
 
 
 def test_data_held_out_are_what_the_function_is_given():

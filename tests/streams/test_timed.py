@@ -123,9 +123,8 @@ WRONG = [
     ({"at": "20-90"}, "at must be rising numbers below 60, the training samples of arrays, got 90 after 20."),
     ({"at": "1"}, "task 1 of timed must have test samples, but the 30 of arrays leave none for it; use fewer or longer"
      " tasks."),
-    ({"tasks": 31}, "task 1 of timed must have test samples, but the 30 of arrays leave none for it; use fewer or"
-     " longer tasks."),
-    ({"tasks": 61}, "tasks must be at most 60, the training samples of arrays, got 61."),
+    ({"tasks": 31}, "tasks must be at most 30 for arrays, a sample each to train and to test on, got 31."),
+    ({"tasks": 61}, "tasks must be at most 30 for arrays, a sample each to train and to test on, got 61."),
     ({"tasks": 3, "at": "20"}, "tasks is 3, but at cuts arrays into 2."),
     ({"tasks": 3, "column": "year"}, "tasks is 3, but column cuts arrays into 2."),
     ({"at": "20", "column": "year"}, "at is given, but column is 'year'; give one of them."),

@@ -37,8 +37,9 @@ def load(name_or_path: str | Path, *, report: Report | None = None) -> Dataset:
     disk can go bad at any time.
     """
     pieces = str(name_or_path).split("+")
-    if len(pieces) > 1 and all(pieces) and not Path(name_or_path).exists():
-        return joined([load(piece, report=report) for piece in pieces])
+    if len(pieces) > 1 and all(pieces) and not os.path.exists(name_or_path):
+        each = {piece: load(piece, report=report) for piece in dict.fromkeys(pieces)}
+        return joined([each[piece] for piece in pieces])
     if Path(name_or_path).suffix.lower() == ".npz":
         return load_npz(_expanded(Path(name_or_path)))
     entry = _entry(str(name_or_path))
@@ -81,7 +82,7 @@ def _expanded(path: Path) -> Path:
 def _entry(name: str) -> KnownDataset:
     if name in CATALOG:
         return CATALOG[name]
-    if os.sep in name or Path(name).is_file():
+    if os.sep in name or os.path.isfile(name):
         raise ThreefoldError(
             f"data file '{name}' does not end in .npz; give an .npz file or one of {', '.join(CATALOG)}."
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from hashlib import sha256
+from math import prod
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch.nn.functional import pad
 
 from threefold.data.dataset import Dataset
 from threefold.errors import ThreefoldError
+from threefold.memory import in_bytes, memory_limit
 
 
 def joined(datasets: Sequence[Dataset]) -> Dataset:
@@ -29,6 +31,12 @@ def joined(datasets: Sequence[Dataset]) -> Dataset:
             f"data {'+'.join(names)} must all be normalized or none; normalize them when they are one."
         )
     shape = _common([data.shape for data in datasets])
+    need, free = 4 * prod(shape) * sum(len(data.train_y) + len(data.test_y) for data in datasets), memory_limit()
+    if need > free:
+        raise ThreefoldError(
+            f"data of {len(datasets)} datasets joined must fit into memory: they need {in_bytes(need)}, and"
+            f" {in_bytes(free)} are free; use fewer, or a machine with more."
+        )
     sizes = [data.classes for data in datasets]
     first = [sum(sizes[:place]) for place in range(len(sizes))]
     each = list(zip(datasets, first, strict=True))

@@ -1,5 +1,6 @@
 """The user's own data: one .npz file with the arrays train_x, train_y, test_x and test_y."""
 
+import os
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -25,8 +26,8 @@ _DAMAGE = (ValueError, OSError, EOFError, RuntimeError, MemoryError, KeyError, z
 
 def load_npz(path: Path) -> Dataset:
     """The dataset in an .npz file. Nothing is ever unpickled: a file from a stranger can be wrong but not harmful."""
-    if not path.is_file():
-        why = "is not a file" if path.exists() else "does not exist"
+    if not os.path.isfile(path):  # which a name that is too long is not
+        why = "is not a file" if os.path.exists(path) else "does not exist"
         raise ThreefoldError(f"data file '{path}' {why}; give an .npz file with the arrays {', '.join(FIELDS)}.")
     try:
         with open_file(path) as file:

@@ -25,6 +25,7 @@ def fits(stacks: Stacks, saved: dict[str, Any]) -> bool:
                 and len(evaluated) == len(measured) == len(stacks.evaluated)
                 and all(map(_fits_stack, stacks.trained, trained))
                 and all(_fits(*each, finished) for each in zip(stacks.evaluated, evaluated, measured, strict=True))
+                and all(_fits_curves(stacks, *each) for each in zip(stacks.evaluated, measured, strict=True))
             )
     return False
 
@@ -54,6 +55,25 @@ def _fits(evaluated: Evaluated, memory: Any, measured: Any, finished: int) -> bo
             held = all(_is_memory(each, replicas) for each in (memory, *kept))
             return same and held and len(diverged) == replicas and len(kept) == finished
     return False
+
+
+def _fits_curves(stacks: Stacks, evaluated: Evaluated, measured: dict[str, Any]) -> bool:
+    """Were there tests during training as they are asked for, with a value of each replica at each point?"""
+    evaluation = stacks.training.evaluation
+    replicas, tasks = len(evaluated.stack.seeds), evaluated.stack.setting.outputs.tasks
+    points, curves = measured.get("points", []), measured.get("curves", {})
+    if evaluation is None:
+        return not points and not curves
+    if not isinstance(points, list) or not all(_is_point(point) for point in points):
+        return False
+    wanted = {"accuracy": torch.empty(len(points), replicas, tasks)}
+    if evaluation.training:
+        wanted |= {"training accuracy": wanted["accuracy"], "loss": torch.empty(len(points), replicas)}
+    return len(points) > 0 and _same_form(curves, wanted)
+
+
+def _is_point(point: Any) -> bool:
+    return isinstance(point, list) and len(point) == 3 and all(type(number) is int for number in point)
 
 
 def _is_memory(memory: Any, replicas: int) -> bool:

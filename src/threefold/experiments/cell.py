@@ -21,7 +21,7 @@ from threefold.experiments.description import (
     value_again,
     written,
 )
-from threefold.experiments.limits import check_networks, check_numbers, check_sizes
+from threefold.experiments.limits import check_curve, check_networks, check_numbers, check_sizes
 from threefold.experiments.settings import Settings
 from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import Method, Part, paper, resolve
@@ -72,7 +72,8 @@ class Cell:
         )
         where = _task_used_in(scenario, method, task_id_in)
         cell = cls(stream, scenario.using_task_in(where), method, training, optimizer, where)
-        check_numbers(method, training, stream.tasks)
+        check_numbers(method, training, stream)
+        check_curve(stream, training)
         Flow.of(stream, training)  # refuses boundaries that tasks of this length cannot have
         if refused := cell._refused_inputs():
             raise ThreefoldError(refused)
@@ -227,6 +228,8 @@ class Cell:
         length = {"epochs": training.epochs} if training.epochs else {"iters": training.iters}
         schedule = {} if training.schedule == CONSTANT else {"schedule": described_value(training.schedule)}
         code = self._code
+        if code.stream and self.stream.data.columns:  # which a user's code may look at
+            stream["columns"] = self.stream.data.columns_sum
         method = {"name": self.method.name, "hyperparameters": self.method.hyperparameters()}
         return {
             "stream": stream | ({"code": code.stream} if code.stream else {}),

@@ -12,7 +12,7 @@ from itertools import chain
 
 from threefold.engine import Replicas
 from threefold.experiments.cell import Cell
-from threefold.experiments.limits import Sizes, free_on
+from threefold.experiments.limits import CurveSizes, Sizes, free_on
 from threefold.memory import memory_limit
 from threefold.results import Ordered, Seed, run_key
 
@@ -222,6 +222,7 @@ def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:
     setting = cell.setting
     activations = setting.batch * (4 * setting.inputs + 3 * setting.structure.activations)
     each = max(4 * (COPIES * cell.numbers + activations), Sizes.of(cell.setting).tables)
+    each += CurveSizes.of(cell.stream, cell.training).bytes
     free = (memory or _free_memory)(cell.training.device)
     return max(1, int(free * SHARE_OF_MEMORY / each))
 

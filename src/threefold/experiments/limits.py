@@ -14,6 +14,8 @@ from threefold.errors import ThreefoldError
 from threefold.memory import available_memory, in_bytes
 from threefold.methods import Method, Setting
 from threefold.networks import MLPNetwork
+from threefold.results.curve import NUMBERS, POINTS
+from threefold.streams import Stream
 
 LARGEST = 10**12  # of any whole number: a budget, a number of iterations
 MANY_RUNS = 10_000  # in one command; more have to be confirmed
@@ -110,10 +112,13 @@ def _largest(sizes: Sizes, name: str, free: int) -> int:
     return fits
 
 
-def check_numbers(method: Method, training: Training, tasks: int) -> None:
+def check_numbers(method: Method, training: Training, stream: Stream) -> None:
     """Whole numbers must be such that a tensor can hold them, and what is multiplied with them."""
-    given = {"iters": training.iters or 0, "epochs": training.epochs or 0, "batch": training.batch, "tasks": tasks}
-    for one in (training.network, *method.parts):
+    given = {"iters": training.iters or 0, "epochs": training.epochs or 0, "batch": training.batch}
+    given["tasks"] = stream.tasks
+    if tests := training.evaluation:
+        given |= {"evaluate_every": tests.every, "evaluate_first": tests.first, "evaluate_samples": tests.samples or 0}
+    for one in (training.network, stream.boundaries, *method.parts):
         for name, value in one.model_dump().items():
             largest = max(value) if isinstance(value, tuple) else value
             if isinstance(largest, int):
@@ -122,6 +127,48 @@ def check_numbers(method: Method, training: Training, tasks: int) -> None:
         if abs(value) > LARGEST:
             shown = value if value.bit_length() < 100 else f"one of about {value.bit_length() * 3 // 10} digits"
             raise ThreefoldError(f"{name} must be at most {LARGEST}, got {shown}.")
+
+
+@dataclass(frozen=True)
+class CurveSizes:
+    """What tests during training come to in one run, at most; nothing where there are none."""
+
+    points: int
+    each: int  # numbers at each point
+    indices: int  # of the samples that are tested
+
+    @classmethod
+    def of(cls, stream: Stream, training: Training) -> "CurveSizes":
+        wanted, tasks = training.evaluation, stream.tasks
+        if wanted is None:
+            return cls(0, 0, 0)
+        steps = (training.iters or 0) * tasks
+        if training.epochs:
+            own = stream.learned(1) if stream.of_the_user else ()
+            samples = sum(len(task.train) for task in own) or (stream.samples + 1) * tasks
+            steps = training.epochs * (samples // training.batch)
+        first = min(wanted.first * tasks, steps)
+        points = first - first // wanted.every + steps // wanted.every + 2 * tasks + 1  # however long each task is
+        tested = [len(stream.data.test_y), len(stream.data.train_y)][: 1 + wanted.training]
+        most = [size if wanted.samples is None else min(size, wanted.samples) for size in tested]
+        return cls(points, 4 + len(tested) * tasks, tasks * sum(most))
+
+    @property
+    def bytes(self) -> int:
+        """Of what is found, here and on its way to disk; and of indices, and whether each is one."""
+        return 8 * self.points * self.each + 9 * self.indices
+
+
+def check_curve(stream: Stream, training: Training) -> None:
+    """What is found during training must fit into a row of the store, and many of those into a report."""
+    sizes, wanted = CurveSizes.of(stream, training), training.evaluation
+    if wanted is None or (sizes.points <= POINTS and sizes.points * sizes.each <= NUMBERS):
+        return
+    raise ThreefoldError(
+        f"evaluate_every is {wanted.every} and evaluate_first {wanted.first}, which is about {sizes.points:,} tests of"
+        f" {stream.tasks:,} tasks in each run; use numbers that make at most"
+        f" {min(POINTS, NUMBERS // sizes.each):,}."
+    )
 
 
 def check_runs(cells: int, runs: int, *, confirmed: bool) -> None:

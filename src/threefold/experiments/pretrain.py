@@ -86,7 +86,7 @@ def pretrain_request(
     stream = Split(found.normalized() if normalize else found, 1)
     cell = Cell.of(stream, scenarios.find("class"), Method(Pretraining()), checked)
     request = Request(f"pretrain {found.name}", found.name, [Asked(cell, chosen)])
-    request.check()
+    request.check(stored=False)
     return PretrainRequest(request, file)
 
 

@@ -3,10 +3,12 @@
 The command line, Python and TOML files all make requests, and all requests are trained and remembered alike.
 """
 
+import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from threefold import scenarios, streams
@@ -22,8 +24,11 @@ from threefold.experiments.settings import Settings
 from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSpec
 from threefold.methods import METHODS, Method, Part, parse
 from threefold.networks import encoder
+from threefold.reading import parse_json
 from threefold.results import Ordered, Seed, Store, run_key, together, united
+from threefold.results.schema import NAME, check_experiment
 from threefold.streams import Boundaries, Defaults, Stream, Timed
+from threefold.text import no_longer
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,10 @@ class Request:
     from_file: bool = True  # else it adds to what was asked for before under its name
     whole: "Request | None" = None  # all of the file, where only some of it is to be trained
 
-    def check(self) -> None:
-        """A batch has no sample twice, so no task may be smaller."""
+    def check(self, *, stored: bool) -> None:
+        """A batch has no sample twice, so no task may be smaller; and what is stored must be such as can be read."""
+        if stored:
+            self._check_readable()
         for stream in dict.fromkeys(asked.cell.stream for asked in self.asked):
             mine = [asked for asked in self.asked if asked.cell.stream is stream]
             seeds = {seed.order if isinstance(seed, Ordered) else seed for asked in mine for seed in asked.seeds}
@@ -81,6 +88,12 @@ class Request:
                     f"batch must be at most {smallest}, got {batch}: the smallest task has {smallest} training samples,"
                     " and no sample is twice in a batch."
                 )
+
+    def _check_readable(self) -> None:
+        try:
+            check_experiment(self.name, parse_json(json.dumps((self.whole or self)._plain())))
+        except (TypeError, ValueError) as error:
+            raise ThreefoldError(f"{self.name[:100]} cannot be stored ({error}).") from error
 
     def left(self, store: Store) -> int:
         """How many of its runs are still to be trained."""
@@ -181,7 +194,7 @@ def run_request(
     title = f"{made.label}, {asked[0].cell.training.length}"
     if command is None:  # asked for in Python
         command = reproducing([each.cell for each in asked], chosen) or ""
-    return Request(f"run {title}", title, asked, refused, command=command, from_file=False)
+    return Request(no_longer(f"run {title}", NAME), title, asked, refused, command=command, from_file=False)
 
 
 def _method(given: Method | Part | str) -> Method:
@@ -212,12 +225,14 @@ def _stream(
             )
         chosen = load((named.data or "mnist") if data is None else data, report=report)
         made = named.of(_as_asked(chosen, normalize, encode), tasks)
+        made.check_own()
         made.boundaries = boundaries or made.boundaries
         return made
     if not isinstance(given, Stream):
         raise ThreefoldError(f"stream must be a name such as 'split-mnist' or Split(data), got {given!r}.")
     if tasks is not None:
         raise ThreefoldError(f"tasks is {tasks}, but the stream has its own number of tasks; give one of them.")
+    given.check_own()
     if boundaries is None or boundaries == given.boundaries:
         return given
     made = copy(given)
@@ -320,13 +335,17 @@ def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
     """How many cells the file has, and how many runs are wanted of them; a file of a few lines may have 10⁹ of them."""
     quick, wanted = experiment.quick if options.quick else None, _only(experiment, options.only)
     cells = runs = 0
+
+    @cache  # thousands of methods may have the same thousands of seeds
+    def wanted_seeds(given: str, orders: str | None) -> tuple[Seed, ...]:
+        plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
+        return _in_orders(plain, orders, quick)
+
     for part in experiment.parts:
         for spec, scenario in _pairs(part):
-            points = _thinned(spec, quick.points if quick else None).points * len(experiment.training.ways())
+            points = _thinned(spec, quick.points if quick else None).points * experiment.training.points
             points *= 2 if experiment.validation else 1
-            given = spec.seeds or part.seeds or experiment.seeds
-            plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
-            seeds = _in_orders(plain, part.orders, quick)
+            seeds = wanted_seeds(spec.seeds or part.seeds or experiment.seeds, part.orders)
             cells += points
             runs += points * len(seeds) if wanted(spec, scenario) else 0
     return cells, runs

@@ -46,6 +46,18 @@ BoundariesName = Annotated[str, _of_ours(streams.find_boundaries)]
 ScenarioName = Annotated[str, _of_ours(scenarios.find)]
 
 
+def _each_once(names: list[str]) -> list[str]:
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise ValueError(f"it names '{name}' twice; name it once")
+    return names
+
+
+Scenarios = Annotated[list[ScenarioName], AfterValidator(_each_once)]
+Networks = Annotated[list[NetworkName], Field(min_length=1)]
+Optimizers = Annotated[list[OptimizerName], Field(min_length=1)]
+
+
 def _seeds_as_text(given: Any) -> str:
     """TOML has lists and numbers of its own."""
     if not isinstance(given, list):
@@ -66,7 +78,7 @@ class MethodSpec(_Spec):
 
     method: str = Field(description="as on the command line: ewc, ewc+xdg")
     values: dict[str, Value | list[Value]] = Field(default_factory=dict, alias="with")
-    scenarios: list[ScenarioName] | None = None
+    scenarios: Scenarios | None = None
     task_id_in: TaskIdIn | None = None
     seeds: Seeds | None = Field(None, description="of this method; its part's if not given")
     note: str = ""
@@ -126,8 +138,8 @@ class TrainingSpec(_Spec):
     lr: float | None = Field(None, gt=0)
     batch: int | None = Field(None, ge=1)
     hidden: int | None = Field(None, ge=1)
-    network: NetworkName | list[NetworkName] | None = Field(None, description="one, or several to compare")
-    optimizer: OptimizerName | list[OptimizerName] | None = Field(None, description="one, or several to compare")
+    network: NetworkName | Networks | None = Field(None, description="one, or several to compare")
+    optimizer: OptimizerName | Optimizers | None = Field(None, description="one, or several to compare")
     schedule: Annotated[str, _of_ours(find_schedule)] | None = None
     augment: bool = Field(False, description="shift and mirror images at random")
     evaluate_every: int | None = Field(None, ge=1, description="steps between two tests of all tasks")
@@ -137,17 +149,29 @@ class TrainingSpec(_Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> "TrainingSpec":
-        for given in self.ways():
+        """Each network and each optimiser once. All combinations are not: there may be 10⁹ of them."""
+        given, (networks, optimizers) = self.model_dump(), self._lists
+        pairs = [(each, optimizers[0]) for each in networks] + [(networks[0], each) for each in optimizers[1:]]
+        for network, optimizer in pairs:
             with as_value_error():
-                Settings.checked(**given)
+                Settings.checked(**given | {"network": network, "optimizer": optimizer})
         return self
 
-    def ways(self) -> list[dict[str, Any]]:
-        """The settings of each combination of a network and an optimiser."""
+    @property
+    def _lists(self) -> tuple[list[str | None], ...]:
+        values = (self.network, self.optimizer)
+        return tuple([value] if value is None or isinstance(value, str) else [*value] for value in values)
+
+    @property
+    def points(self) -> int:
+        """How many combinations of a network and an optimiser there are."""
+        return prod(map(len, self._lists))
+
+    def ways(self) -> Iterator[dict[str, Any]]:
+        """The settings of each of them."""
         given = self.model_dump()
-        networks, optimizers = ([v] if v is None or isinstance(v, str) else v for v in (self.network, self.optimizer))
-        pairs = product(networks, optimizers)
-        return [given | {"network": network, "optimizer": optimizer} for network, optimizer in pairs]
+        for network, optimizer in product(*self._lists):
+            yield given | {"network": network, "optimizer": optimizer}
 
 
 class ValidationSpec(_Spec):
@@ -179,7 +203,7 @@ class PartSpec(_Spec):
     boundaries: BoundariesName = Field("sharp", description="between the tasks")
     seeds: Seeds | None = Field(None, description="of this part; the experiment's if not given")
     orders: Seeds | None = Field(None, description="of the tasks, each with every seed; a seed's own if not given")
-    scenarios: list[ScenarioName] = Field(default_factory=lambda: list(scenarios.SCENARIOS), min_length=1)
+    scenarios: Scenarios = Field(default_factory=lambda: list(scenarios.SCENARIOS), min_length=1)
     methods: list[MethodSpec] = Field(min_length=1)
 
 

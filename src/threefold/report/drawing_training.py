@@ -10,10 +10,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from threefold.report.drawing import GRID, WIDTH, filled, panels_of, say_who_survived, task_color
-from threefold.report.during_training import During, during
+from threefold.report.during_training import During, during, thinned
 from threefold.report.svg import SEEN
 from threefold.report.tables import ResultTable
 
+COLUMNS = 600  # of points that a panel can tell apart
 RING: dict[str, Any] = {
     "marker": "o",
     "markersize": 4.0,
@@ -46,15 +47,18 @@ def draw_training(table: ResultTable) -> Figure:
 
 def _panel(axis: Axes, shown: During) -> None:
     xs, tasks = np.array(shown.steps), shown.mean.shape[1]
+    pixels = xs / max(1, xs[-1]) * COLUMNS
     for step in shown.switches:
         axis.axvline(step, color="#999999", linewidth=0.5, linestyle=(0, (1, 2)), zorder=1)
     for task in range(tasks):
         mean, sem, color = shown.mean[:, task], shown.sem[:, task], task_color(task, tasks)
-        axis.plot(xs, mean, color=color, linewidth=0.8)
-        axis.fill_between(xs, mean - sem, mean + sem, color=color, alpha=0.2, linewidth=0)
+        kept = thinned(pixels.tolist(), mean)
+        axis.plot(xs[kept], mean[kept], color=color, linewidth=0.8)
+        axis.fill_between(xs[kept], (mean - sem)[kept], (mean + sem)[kept], color=color, alpha=0.2, linewidth=0)
     earlier = shown.earlier()
     for first, last in pairwise([*shown.switches, xs[-1]] if shown.gaps else []):
-        within = (xs > first) & (xs <= last)
+        within = np.flatnonzero((xs > first) & (xs <= last))
+        within = within[thinned(pixels[within].tolist(), earlier[within])]
         axis.plot(xs[within], earlier[within], color="black", linewidth=0.7, linestyle=(0, (3, 2)))
     for switch, gap in zip(shown.switches, shown.gaps, strict=False):
         if gap.depth >= SEEN:

@@ -1,7 +1,7 @@
 """Accuracy during training, averaged over seeds: a curve for each task, and what a switch does to the earlier tasks."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +11,11 @@ from threefold.experiments import Result, Section
 from threefold.report.formatting import count, title
 from threefold.report.panels import Chart, Line, Panel, seeds_of
 from threefold.results import Curve, summarize
+from threefold.results.curve import STEPS
 from threefold.results.metrics import Gap, gaps
 
 Array = NDArray[np.float64]
-Point = tuple[int, int]
-END = -1  # the step of a task's last point, whose number may differ between seeds
+END = STEPS + 1  # the step of a task's last point, whose number may differ between seeds
 SHOWN = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)  # steps after a switch that tables list
 
 
@@ -37,46 +37,64 @@ class During:
 
 
 def during(result: Result) -> During | None:
-    """None where tasks were tested at their ends only, or all seeds diverged."""
-    curves = [curve for curve in _curves(result) if len(curve.step)]
-    if not curves:
+    """None where tasks were tested at their ends only, or all seeds diverged.
+
+    One curve after the other, as all at once may be more than fits into memory.
+    """
+    common: NDArray[np.int64] | None = None
+    lengths = np.zeros(0, dtype=np.int64)
+    has_ends = True
+    for curve in _curves(result):
+        places = _places(curve)
+        common = places if common is None else common[np.isin(common, places)]
+        size = max(len(lengths), len(curve.lengths))
+        lengths = np.maximum(*(np.pad(each, (0, size - len(each))) for each in (lengths, curve.lengths)))
+        has_ends = has_ends and curve.has_ends
+    if common is None or not len(common):
         return None
-    by_point = [_by_point(curve) for curve in curves]
-    points = [point for point in by_point[0] if all(point in each for each in by_point)]
-    values = np.array([[each[point] for point in points] for each in by_point])
-    mean = values.mean(axis=0)
-    sem = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else np.zeros_like(mean)
-    tasks = np.array([task for task, _ in points])
-    lengths = [max(_length(curve, task) for curve in curves) for task in range(int(tasks.max()) + 1)]
-    steps = np.array([lengths[task] if at == END else at for task, at in points])
-    begins = np.cumsum([0, *lengths])
-    whole = Curve(tasks, steps, tasks + 1, mean)
+    mean, squares, seeds = np.zeros(1), np.zeros(1), 0
+    for seeds, curve in enumerate(_curves(result), start=1):
+        values = curve.accuracy[np.searchsorted(_places(curve), common)]
+        before = mean
+        mean = before + (values - before) / seeds
+        squares = squares + (values - before) * (values - mean)
+    sem = np.sqrt(squares / (seeds - 1) / seeds) if seeds > 1 else np.zeros_like(mean)
+    tasks, steps = np.divmod(common, END + 1)
+    steps = np.where(steps == END, lengths[tasks], steps)
+    begins = np.cumsum([0, *lengths[: int(tasks.max()) + 1]])
     return During(
         steps=(begins[tasks] + steps).tolist(),
         tasks=tasks,
         mean=mean,
         sem=sem,
         switches=begins[1:-1].tolist(),
-        gaps=gaps(whole) if curves[0].has_ends else [],
+        gaps=gaps(Curve(tasks, steps, tasks + 1, mean)) if has_ends else [],
     )
 
 
-def _curves(result: Result) -> list[Curve]:
+def _curves(result: Result) -> Iterator[Curve]:
+    """Those of seeds that did not diverge, without empty ones."""
     found = (record.curve for record in result.records if record.status == "finished")
-    return [curve.complete() for curve in found if curve]
+    return (curve for curve in (each.complete() for each in found if each) if len(curve.step))
 
 
-def _length(curve: Curve, task: int) -> int:
-    """How many steps a task took."""
-    return int(curve.step[curve.task == task].max(initial=0))
-
-
-def _by_point(curve: Curve) -> dict[Point, Array]:
-    """The accuracies at each point, a task's last point as `END`."""
+def _places(curve: Curve) -> NDArray[np.int64]:
+    """Each point as a number, rising; a task's last point has `END` for its step."""
     last = np.append(np.diff(curve.task) > 0, True)
-    steps = np.where(last, END, curve.step)
-    points = zip(curve.task.tolist(), steps.tolist(), strict=True)
-    return dict(zip(points, curve.accuracy, strict=True))
+    return curve.task * (END + 1) + np.where(last, END, curve.step)
+
+
+def thinned(pixels: Sequence[float], values: Array) -> list[int]:
+    """Of many points those that can be told apart: in each column of pixels the first, the lowest, the highest, the
+    last."""
+    columns: dict[int, list[int]] = {}
+    for place, x in enumerate(pixels):
+        columns.setdefault(int(x), []).append(place)
+    kept = set()
+    for column in columns.values():
+        own = values[column]
+        kept |= {column[0], column[int(own.argmin())], column[int(own.argmax())], column[-1]}
+    return sorted(kept)
 
 
 def after_switches(section: Section) -> list[Chart]:
@@ -91,6 +109,8 @@ def after_switches(section: Section) -> list[Chart]:
             _panel(stream, scenario, [r for r in mine if r.cell.scenario.title == scenario], names)
             for scenario in dict.fromkeys(result.cell.scenario.title for result in mine)
         ]
+        if not (panels := [panel for panel in panels if panel.lines]):
+            continue
         most = max(_first(result) for result in mine)
         switches = mine[0].cell.stream.tasks - 1
         seeds = seeds_of([value for panel in panels for line in panel.lines for value in line.values])
@@ -105,41 +125,41 @@ def after_switches(section: Section) -> list[Chart]:
                 listed=SHOWN,
             )
         )
-    return [chart for chart in charts if chart.panels]
+    return charts
 
 
 def _first(result: Result) -> int:
+    """How many first steps of every task are tested, each of them."""
     evaluation = result.cell.training.evaluation
-    return evaluation.first if evaluation and result.cell.stream.tasks > 1 else 0
+    if not evaluation or result.cell.stream.tasks == 1:
+        return 0
+    return min(evaluation.first, max((int(curve.step.max()) for curve in _curves(result)), default=0))
 
 
 def _ends(result: Result) -> bool:
-    curves = _curves(result)
-    return bool(curves) and all(curve.has_ends for curve in curves)
+    ends = [curve.has_ends for curve in _curves(result)]
+    return bool(ends) and all(ends)
 
 
 def _panel(stream: str, scenario: str, results: Sequence[Result], names: Sequence[str]) -> Panel:
     lines = []
     for result in results:
-        name = title(result.cell.method)
-        of_seed = [_after_switches(curve, _first(result)) for curve in _curves(result)]
-        points = {
-            float(step): summarize(values[step] for values in of_seed)
-            for step in range(_first(result) + 1)
-            if all(step in values for values in of_seed)
-        }
-        lines.append(Line.through(name, points, names.index(name)))
+        name, first = title(result.cell.method), _first(result)
+        of_seed = [_after_switches(curve, first) for curve in _curves(result)]
+        common = sorted({*of_seed[0]}.intersection(*of_seed))
+        points = {float(step): summarize(values[step] for values in of_seed) for step in common}
+        lines += [Line.through(name, points, names.index(name))] if points else []
     return Panel(stream, scenario, "steps after the switch", False, lines, stream=stream)
 
 
 def _after_switches(curve: Curve, first: int) -> dict[int, float]:
     """The average accuracy on earlier tasks so many steps after a switch, over all switches."""
     places = {point: place for place, point in enumerate(zip(curve.task.tolist(), curve.step.tolist(), strict=True))}
-    tasks = range(1, int(curve.task.max()) + 1)
+    tasks, lengths = range(1, int(curve.task.max()) + 1), curve.lengths.tolist()
     found = {}
-    for step in range(first + 1):
-        at = [places.get((task, step) if step else (task - 1, _length(curve, task - 1))) for task in tasks]
-        if None not in at:
+    for step in [0, *(step for task, step in places if task == 1 and 0 < step <= first)]:
+        at = [places.get((task, step) if step else (task - 1, lengths[task - 1])) for task in tasks]
+        if at and None not in at:
             rows = zip(at, tasks, strict=True)
             found[step] = float(np.mean([curve.accuracy[place, :task].mean() for place, task in rows]))
     return found

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from threefold.report.during_training import During
+from threefold.report.during_training import During, thinned
 from threefold.report.formatting import short
 from threefold.report.palette import HUES, STRATEGIES, legible_on, ramp
 from threefold.report.panels import WHO, Level, Line, Mark, Panel, reach
@@ -238,7 +238,7 @@ def training(found: TableCell, shown: During) -> str:
     places = spread([-frame.y(shown.mean[-1, task]) for task in ends], 10.5, -(TALL - BOTTOM), -TOP)
     for task in range(tasks):
         mean = shown.mean[:, task]
-        kept = _thinned([frame.x(x) for x in xs], mean)
+        kept = thinned([frame.x(x) for x in xs], mean)
         own = [xs[place] for place in kept]
         parts.append(
             f'<g class="{shade(task / max(1, tasks - 1))}"><title>task {task + 1}: {mean[-1]:.1f} at the end</title>'
@@ -249,7 +249,7 @@ def training(found: TableCell, shown: During) -> str:
     earlier = shown.earlier()
     for first, last in pairwise([*shown.switches, xs[-1]] if shown.gaps else []):
         within = [place for place, x in enumerate(xs) if first < x <= last]
-        own = [within[place] for place in _thinned([frame.x(xs[place]) for place in within], earlier[within])]
+        own = [within[place] for place in thinned([frame.x(xs[place]) for place in within], earlier[within])]
         points = frame.points([xs[place] for place in own], earlier[own].tolist())
         parts.append(f'<polyline class="earlier" points="{points}"/>')
     for switch, gap in zip(shown.switches, shown.gaps, strict=True) if shown.gaps else ():
@@ -259,19 +259,6 @@ def training(found: TableCell, shown: During) -> str:
             parts.append(f'<circle class="ring" {where} r="3.5"><title>{tip}</title></circle>')
     label = "Accuracy on each task during training"
     return _figure(WIDE, TALL, label, "".join(parts), found.survivors)
-
-
-def _thinned(pixels: Sequence[float], values: NDArray[np.float64]) -> list[int]:
-    """Of many points those that can be told apart: in each column of pixels the first, the lowest, the highest, the
-    last."""
-    columns: dict[int, list[int]] = {}
-    for place, x in enumerate(pixels):
-        columns.setdefault(int(x), []).append(place)
-    kept = set()
-    for column in columns.values():
-        own = values[column]
-        kept |= {column[0], column[int(own.argmin())], column[int(own.argmax())], column[-1]}
-    return sorted(kept)
 
 
 def heat_map(found: TableCell) -> str:

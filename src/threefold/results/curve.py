@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from threefold.results.packed import unpack
 
 Array = NDArray[np.float64]
+POINTS, NUMBERS = 100_000, 10_000_000  # the most of a run: reports hold those of many runs at once
+STEPS = 10**12  # of a task
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,21 +32,25 @@ class Curve:
     @classmethod
     def of(cls, packed: Mapping[str, Any], tasks: int) -> Self:
         """What `Record.curves` holds; ValueError where it is anything else."""
+        numbers = sum(prod(value["shape"]) for value in packed.values())
+        if numbers > NUMBERS:  # before anything is unpacked
+            raise ValueError(f"it has {numbers} numbers, more than {NUMBERS}")
         found = {name: unpack(value) for name, value in packed.items()}
         points, size = found.get("points"), len(next(iter(found.values()), ()))
         if points is None or points.shape != (size, 3) or points.dtype.kind != "i" or "accuracy" not in found:
             raise ValueError("it has no points, or no accuracy at them")
+        if size > POINTS:
+            raise ValueError(f"it has {size} points, more than {POINTS}")
         for name, array in found.items():
             wanted = {"points": (size, 3), "loss": (size,)}.get(name, (size, tasks))
             if array.shape != wanted:
                 raise ValueError(f"{name} has the shape {array.shape}, which must be {wanted}")
+            if name != "points" and array.dtype.kind != "f":
+                raise ValueError(f"{name} has values of type {array.dtype}, which must be floating-point numbers")
             if "accuracy" in name and not bool(((array >= 0) & (array <= 100) | np.isnan(array)).all()):
                 raise ValueError(f"{name} has values that are no per cent")
-        order = points[:, 0] * (points[:, 1].max(initial=0) + 1) + points[:, 1]
-        if size and (points.min() < 0 or points[:, 0].max() >= tasks or (np.diff(order) <= 0).any()):
-            raise ValueError("points are not in order, or none of these tasks'")
-        if size and not 1 <= points[:, 2].min() <= points[:, 2].max() <= tasks:
-            raise ValueError("points have seen no task, or more than there are")
+        points = points.astype(np.int64)
+        _check_order(points, tasks)
         values = {name.replace(" ", "_"): array.astype(float) for name, array in found.items() if name != "points"}
         known = {name: values[name] for name in ("accuracy", "training_accuracy", "loss") if name in values}
         return cls(points[:, 0], points[:, 1], points[:, 2], **known)
@@ -59,8 +66,25 @@ class Curve:
         return replace(self, **{name: values[there] for name, values in vars(self).items() if values is not None})
 
     @property
-    def total(self) -> NDArray[np.int64]:
-        """The steps taken up to each point over all tasks."""
+    def lengths(self) -> NDArray[np.int64]:
+        """How many steps each task took."""
         lengths = np.zeros(int(self.task.max(initial=0)) + 1, dtype=np.int64)
         np.maximum.at(lengths, self.task, self.step)
-        return (np.concatenate([[0], lengths.cumsum()[:-1]])[self.task] + self.step).astype(np.int64)
+        return lengths
+
+    @property
+    def total(self) -> NDArray[np.int64]:
+        """The steps taken up to each point over all tasks."""
+        return (np.concatenate([[0], self.lengths.cumsum()[:-1]])[self.task] + self.step).astype(np.int64)
+
+
+def _check_order(points: NDArray[np.int64], tasks: int) -> None:
+    task, step, seen = points.T
+    later, same = np.diff(task), np.diff(step)
+    in_order = ((later > 0) | ((later == 0) & (same > 0))).all()
+    if points.size and (points.min() < 0 or task.max() >= tasks or not in_order):
+        raise ValueError("points are not in order, or none of these tasks'")
+    if points.size and step.max() > STEPS:
+        raise ValueError(f"points have a step beyond {STEPS}")
+    if points.size and not 1 <= seen.min() <= seen.max() <= tasks:
+        raise ValueError("points have seen no task, or more than there are")

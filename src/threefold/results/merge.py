@@ -7,7 +7,8 @@ from os import PathLike
 from typing import Any
 
 from threefold.errors import ThreefoldError
-from threefold.results.record import Record, run_key
+from threefold.results.packed import unpack
+from threefold.results.record import Record, checksum, run_key
 from threefold.results.rows import Rows, is_rows
 from threefold.results.schema import check_run
 from threefold.results.seed import Seed, read_seed, seed_of, united
@@ -126,7 +127,13 @@ def _measured(record: Record) -> dict[str, Any]:
     for after, row in enumerate((data["initial"], *data["matrix"])):
         when = f"after task {after}" if after else "before any training"
         values |= {f"accuracy on task {task} {when}": value for task, value in enumerate(row, start=1)}
-    return values
+    return values | {f"{name} during training": _sum(packed) for name, packed in record.curves.items()}
+
+
+def _sum(packed: Mapping[str, Any]) -> str:
+    """What an array is known by: two machines may compress the same numbers differently."""
+    array = unpack(packed)
+    return f"of sum {checksum(f'{array.dtype.str} {array.shape}'.encode() + array.tobytes())}"
 
 
 def _apart(*values: Any) -> list[str]:

@@ -61,7 +61,7 @@ def check_output(file: Path, ours: IsOurs, store: Path | None = None) -> None:
 
 def is_special(file: Path) -> bool:
     """Is there a device or pipe of this name?"""
-    return file.exists() and not file.is_file() and not file.is_dir()
+    return os.path.exists(file) and not file.is_file() and not file.is_dir()
 
 
 @contextmanager

@@ -111,9 +111,10 @@ class Record:
         """What the accuracies say, by name. Computed, never stored: a metric that is added later is there for all."""
         return measure(self.initial, self.matrix, self.curve)
 
-    @cached_property
+    @property
     def curve(self) -> Curve | None:
-        """What was found during training; None where nobody looked."""
+        """What was found during training; None where nobody looked. Unpacked at each call: those of many runs at once
+        may be more than fits into memory."""
         return Curve.of(self.curves, len(self.initial)) if self.curves else None
 
     @property

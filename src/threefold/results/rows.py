@@ -1,4 +1,4 @@
-"""The rows of a store as a small text file: one line for each cohort, to be kept beside the text that cites them.
+"""The rows of a store as a small text file: a line for each cohort, to be kept beside the text that cites them.
 
 Every measured number is there in full; what the methods kept to look at (the generators' images) is not. Each line ends
 with a sum of itself, and the first line says how many runs there are, so that a changed or a lost line is noticed.
@@ -27,6 +27,7 @@ MARK = b'{"format":"threefold rows '
 SUFFIXES = (".jsonl", ".jsonl.gz")
 SHARED = ("timings", "environment", "created")
 OWN = ("status", "diverged_at", "initial", "matrix")
+LONGEST = 8 << 20  # bytes of curves in a line that has several runs
 SHARE_OF_MEMORY = 20  # what a file's text becomes in memory is several times as large
 SUM = re.compile(rb'(.*),"sum":"([0-9a-f]{16})"\}\s*', re.DOTALL)
 
@@ -65,7 +66,21 @@ def rows_text(store: Store) -> tuple[bytes, int]:
         cohort = cohorts.setdefault(json.dumps(shared, sort_keys=True), shared | {"runs": []})
         cohort["runs"].append({**seeds, **{name: data[name] for name in (*OWN, "curves") if name in data}})
     head = {"format": FORMAT, "experiments": store.experiments(), "runs": runs}
-    return b"".join(_line(content) for content in (head, *cohorts.values())), runs
+    lines = [head, *(line for cohort in cohorts.values() for line in _lines_of(cohort))]
+    return b"".join(map(_line, lines)), runs
+
+
+def _lines_of(cohort: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A cohort; in several lines where it has many curves, for a line must not be too long to be read."""
+    some: list[Mapping[str, Any]] = []
+    length = 0
+    for run in cohort["runs"]:
+        more = sum(len(curve["bytes"]) for curve in run.get("curves", {}).values())
+        if some and length + more > LONGEST:
+            yield {**cohort, "runs": some}
+            some, length = [], 0
+        some, length = [*some, run], length + more
+    yield {**cohort, "runs": some}
 
 
 def _line(content: Mapping[str, Any]) -> bytes:

@@ -23,6 +23,7 @@ from threefold.results.record import run_key
 from threefold.results.seed import united
 
 TASKS, RUNS = 100_000, 1_000_000  # the most of a run and of an experiment
+NAME = 1000  # characters
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?([+-]\d\d:\d\d|Z)")
 YEARS = 3e9  # seconds: more than anybody can have waited
 
@@ -40,11 +41,20 @@ def check_run(data: Mapping[str, Any]) -> None:
             unpack(packed)
         except (ValueError, TypeError) as error:
             raise ValueError(f"kept.{name} cannot be read: {error}") from None
-    if data.get("curves"):
-        try:
-            Curve.of(data["curves"], len(data["initial"]))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"curves cannot be read: {error}") from None
+    evaluation, curves = data["spec"]["training"].get("evaluation"), data.get("curves")
+    if bool(evaluation) != bool(curves):
+        raise ValueError(f"it has {'' if curves else 'no '}curves, but its training.evaluation is {evaluation}")
+    if curves:
+        _check_curves(curves, len(data["initial"]), training=evaluation["training"])
+
+
+def _check_curves(curves: Mapping[str, Any], tasks: int, *, training: bool) -> None:
+    try:
+        curve = Curve.of(curves, tasks)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"curves cannot be read: {error}") from None
+    if training != (curve.loss is not None) or training != (curve.training_accuracy is not None):
+        raise ValueError(f"curves holds {', '.join(curves)}, but training.evaluation.training is {training}")
 
 
 def _finite(data: Mapping[str, Any]) -> bool:
@@ -57,8 +67,8 @@ def _finite(data: Mapping[str, Any]) -> bool:
 
 def check_experiment(name: object, asked: object) -> None:
     """What was asked for under a name, or ValueError with the first thing that is wrong."""
-    if not isinstance(name, str) or not 0 < len(name) <= 1000:
-        raise ValueError("its name is no text of 1 to 1000 characters")
+    if not isinstance(name, str) or not 0 < len(name) <= NAME:
+        raise ValueError(f"its name is no text of 1 to {NAME} characters")
     check_plain([name, asked])
     _check(_Experiment, asked)
 
@@ -133,15 +143,11 @@ class _Stream(_Schema):
 
     @model_validator(mode="after")
     def _usable(self) -> "_Stream":
-        from threefold.streams import STREAMS, find  # not at the top: it loads torch
+        from threefold.streams import kind_of  # not at the top: it loads torch
 
-        kind = STREAMS.get(self.name.partition("-")[0])
-        if kind is None and self.code is None:
+        if self.code is None:  # and if there is one, it is not looked for: what is read runs nothing
             with as_value_error():
-                find(self.name)
-        if kind is not None and self.code is None:
-            with as_value_error():
-                kind.options_type(**self.options)
+                kind_of(self.name).options_type(**self.options)
         return self
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from threefold.errors import ThreefoldError
-from threefold.values import Value, build, hyper, pairs_of
+from threefold.values import Value, build, hyper, known, pairs_of
 
 
 class Boundaries(Value):
@@ -105,7 +105,7 @@ BOUNDARIES: dict[str, type[Boundaries]] = {kind.name: kind for kind in (Sharp, B
 def find_boundaries(given: Any) -> Boundaries:
     """What `blurred:width=500` stands for."""
     if isinstance(given, Boundaries):
-        return given
+        return known(BOUNDARIES, "boundaries", given)
     if not isinstance(given, str):
         raise ThreefoldError(f"boundaries must be a name such as 'blurred:width=500', got {given!r}.")
     return build(BOUNDARIES, "boundaries", *pairs_of(given, "boundaries"))

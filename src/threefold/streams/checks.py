@@ -36,15 +36,6 @@ def checked(stream: str, data: Dataset, inputs: Inputs, sequence: Callable[[int]
     return [_Checked(f"of task {n} of stream {stream}", data, inputs).task(task) for n, task in enumerate(given, 1)]
 
 
-def same(some: Sequence[Task], others: Sequence[Task]) -> bool:
-    """Are these the same tasks, as far as indices tell?"""
-    return [_plain(task) for task in some] == [_plain(task) for task in others]
-
-
-def _plain(task: Task) -> tuple[object, ...]:
-    return task.classes, *(each if each is None else each.tolist() for each in (task.train, task.test, task.pixels))
-
-
 def in_brief(error: Exception) -> str:
     """What a user's code raised."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]

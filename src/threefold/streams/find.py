@@ -75,11 +75,17 @@ def find(text: str) -> NamedStream:
             raise ThreefoldError(f"stream '{text}' must be a subclass of Stream or a function, got {own!r}.")
         return NamedStream(own, text=text)
     name, options = pairs_of(text, "stream")
-    kind, _, data = name.partition("-")
-    if kind not in STREAMS:
+    kind, data = kind_of(name), name.partition("-")[2]
+    kind.check_options(options)
+    kind.options_type(**options)
+    return NamedStream(kind, data or None, options)
+
+
+def kind_of(name: str) -> type[Stream]:
+    """The stream of ours that `split-mnist` names; whatever the name is, nothing is imported."""
+    kind = STREAMS.get(name.partition("-")[0])
+    if kind is None:
         raise unknown("stream", name, [*STREAMS, *(f"{kind}-mnist" for kind in (*STREAMS,)[:3])])
     if name.endswith("-"):
-        raise ThreefoldError(f"stream '{text}' has no data after the hyphen; use {name[:-1]} or {name}mnist.")
-    STREAMS[kind].check_options(options)
-    STREAMS[kind].options_type(**options)
-    return NamedStream(STREAMS[kind], data or None, options)
+        raise ThreefoldError(f"stream '{name}' has no data after the hyphen; use {name[:-1]} or {name}mnist.")
+    return kind

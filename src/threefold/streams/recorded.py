@@ -40,7 +40,7 @@ class RecordedStream(Stream):
         return self.title + written_as(None, "", self._spec.get("options", {}))
 
     def details(self) -> dict[str, Any]:
-        return {name: self._spec[name] for name in ("options", "boundaries", "column", "columns") if name in self._spec}
+        return {name: self._spec[name] for name in ("options", "boundaries", "column") if name in self._spec}
 
     def sequence(self, seed: int) -> Sequence[Task]:
         raise ThreefoldError(f"stream {self.title} is read from a store, without its data; give it again.")

@@ -20,7 +20,7 @@ Labels = Annotated[tuple[Annotated[tuple[NonNegativeInt, ...], AtLeastOne], ...]
 
 
 def _in_tasks(given: Any) -> Any:
-    """`5-3-2` is three sizes, `0-1/2-3-4` two lists of labels, `0-1/` one."""
+    """`5-3-2` is three sizes, `0-1/2-3-4` two lists of labels, `0-1-2/` one."""
     if isinstance(given, str) and "/" in given:
         return [listed(task) for task in given.removesuffix("/").split("/")]
     return listed(given)

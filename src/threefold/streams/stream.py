@@ -14,10 +14,10 @@ from torch import Tensor
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError, unknown
 from threefold.fingerprint import is_ours
-from threefold.streams.boundaries import SHARP, Boundaries
-from threefold.streams.checks import checked, same
+from threefold.streams.boundaries import BOUNDARIES, SHARP, Boundaries
+from threefold.streams.checks import checked
 from threefold.streams.task import Task
-from threefold.values import Value
+from threefold.values import Value, known
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,12 @@ class Stream(ABC):
     @classmethod
     def check_options(cls, given: Collection[str]) -> None:
         """Are these options that it has?"""
-        known = cls.options_type.model_fields
+        fields = cls.options_type.model_fields
         for name in given:
-            if not known:
+            if not fields:
                 raise ThreefoldError(f"stream {cls.name} has no options, but '{name}' was given.")
-            if name not in known:
-                raise unknown(f"option of {cls.name}", name, known)
+            if name not in fields:
+                raise unknown(f"option of {cls.name}", name, fields)
 
     @abstractmethod
     def sequence(self, seed: int) -> Sequence[Task]:
@@ -99,8 +99,13 @@ class Stream(ABC):
         if not self.of_the_user:
             return list(self.sequence(seed))
         tasks = checked(self.name, self.data, self.inputs, self.sequence, seed)
-        if "_form" not in vars(self):
-            self._check_first(seed, tasks)
+        if self.__dict__.setdefault("_sums", {}).setdefault(seed, now := sum_of(tasks)) != now:
+            raise ThreefoldError(
+                f"stream {self.name} must give the same tasks for seed {seed} each time, and does not; draw with a"
+                " torch.Generator whose seed follows from it."
+            )
+        if self.asked not in (None, len(tasks)):
+            raise ThreefoldError(f"tasks is {self.asked}, but stream {self.name} has {len(tasks)}.")
         form = form_of(tasks) if self.same_classes else [len(task.classes) for task in tasks]
         if form != (first := self.__dict__.setdefault("_form", form)):
             again = ", and the same of them must come again" if self.same_classes else ""
@@ -109,16 +114,6 @@ class Stream(ABC):
                 f" for seed {seed} after {first}."
             )
         return tasks
-
-    def _check_first(self, seed: int, tasks: Sequence[Task]) -> None:
-        """A run that goes on after it was stopped needs the tasks that it had."""
-        if self.asked not in (None, len(tasks)):
-            raise ThreefoldError(f"tasks is {self.asked}, but stream {self.name} has {len(tasks)}.")
-        if not same(tasks, checked(self.name, self.data, self.inputs, self.sequence, seed)):
-            raise ThreefoldError(
-                f"stream {self.name} must give the same tasks for a seed every time, and gives others for seed {seed}"
-                " the second time; draw from a generator that is seeded with it."
-            )
 
     def learned(self, seed: int) -> list[Task]:
         """Those of them that are learned."""
@@ -189,27 +184,27 @@ class Stream(ABC):
         """What of it, beside its name, its data, its number of tasks and its code, determines a run."""
         usual = self.options_type().model_dump(mode="json")
         chosen = {name: v for name, v in self.options.model_dump(mode="json").items() if v != usual[name]}
-        found: dict[str, Any] = {"options": chosen} if chosen else {}
-        if self.of_the_user and self.data.columns:  # it may look at them, and the sum of the data knows nothing of them
-            found["columns"] = {name: sum_of(self.data, name) for name in self.data.columns}
-        return found | ({} if self.boundaries == SHARP else {"boundaries": self.boundaries.described()})
+        options: dict[str, Any] = {"options": chosen} if chosen else {}
+        return options | ({} if self.boundaries == SHARP else {"boundaries": self.boundaries.described()})
 
     def held(self) -> dict[str, Any]:
         """What an instance of a user's class holds besides: it may determine its tasks. What it computes once does not
         count: its code does."""
-        ours = {"data", "options", "text", "asked", "only", "boundaries", "_form"}
+        ours = {"data", "options", "text", "asked", "only", "boundaries", "_form", "_sums", "__dict__", "__weakref__"}
+        slots = {name: getattr(self, name) for name in slots_of(type(self)) if hasattr(self, name)}
         computed = {name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)}
-        return {name: value for name, value in vars(self).items() if name not in ours | computed}
+        return {name: value for name, value in (slots | vars(self)).items() if name not in ours | computed}
+
+    def check_own(self) -> None:
+        """Are what every stream has under its name still things that we know?"""
+        known(BOUNDARIES, "boundaries", self.boundaries)
+        if not isinstance(options := getattr(self, "options", None), Options):
+            raise ThreefoldError(f"options of stream {self.name} must be those of Stream, got {str(options)[:60]}.")
 
 
 def _home(cls: type, name: str) -> type:
     """The class that an attribute is inherited from."""
     return next(kind for kind in cls.__mro__ if name in vars(kind))
-
-
-def sum_of(data: Dataset, column: str) -> str:
-    """The sum of a column's values."""
-    return sha256(b"".join(values.numpy().tobytes() for values in data.columns[column])).hexdigest()
 
 
 COUNTING = {"classes", "angles", "at", "column"}  # options that say how many tasks there are
@@ -222,11 +217,32 @@ def form_of(tasks: Sequence[Task]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(numbers.setdefault(label, len(numbers)) for label in task.classes) for task in tasks)
 
 
+def sum_of(tasks: Sequence[Task]) -> bytes:
+    """What tasks are known by but their transforms, whose code is what they are known by."""
+    total = sha256()
+    for task in tasks:
+        for values in (torch.tensor(task.classes), task.train, task.test, task.pixels):
+            total.update(b"none" if values is None else f"{len(values)} ".encode() + values.numpy().tobytes())
+    return total.digest()
+
+
+def slots_of(kind: type) -> set[str]:
+    """The names of what instances hold outside of their `__dict__`."""
+    names = set()
+    for each in kind.__mro__:
+        slots = vars(each).get("__slots__", ())
+        for name in [slots] if isinstance(slots, str) else slots:
+            private = name.startswith("__") and not name.endswith("__")
+            names.add(f"_{each.__name__.lstrip('_')}{name}" if private else name)
+    return names
+
+
 def in_short(sizes: Sequence[int]) -> int | tuple[int, ...]:
     """Numbers of classes: one number where all are equal."""
     return sizes[0] if len(set(sizes)) == 1 else tuple(sizes)
 
 
 def by_class(labels: Tensor, classes: int) -> list[Tensor]:
-    """The indices of each class's samples."""
-    return [torch.nonzero(labels == c).flatten() for c in range(classes)]
+    """The indices of each class's samples, in their order."""
+    counts = torch.bincount(labels, minlength=classes).tolist()
+    return list(torch.split(torch.argsort(labels, stable=True), counts))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
-from threefold.streams.stream import Options, Stream
+from threefold.streams.stream import Options, Stream, by_class
 from threefold.streams.task import Task
 from threefold.values import hyper, listed, must_be
 
@@ -74,8 +74,10 @@ class Timed(Stream):
 
     def _by_number(self, at: Sequence[int] | None, number: int) -> list[tuple[Tensor, Tensor]]:
         size, tests, name = len(self.data.train_y), len(self.data.test_y), self.data.name
-        if at is None and number > size:
-            raise ThreefoldError(f"tasks must be at most {size}, the training samples of {name}, got {number}.")
+        if at is None and number > (most := min(size, tests)):  # counted before they are cut
+            raise ThreefoldError(
+                f"tasks must be at most {most} for {name}, a sample each to train and to test on, got {number}."
+            )
         bounds = [0, *(at or (size * task // number for task in range(1, number))), size]
         for before, bound in pairwise(bounds[:-1]):
             if not before < bound < size:
@@ -97,18 +99,19 @@ class Timed(Stream):
     def _by_column(self, name: str) -> list[tuple[Tensor, Tensor]]:
         columns = self.data.columns
         if name not in columns:
-            known = (
+            there = (
                 f"it has {', '.join(columns)}" if columns else f"it has none; give arrays train_{name} and test_{name}"
             )
-            raise ThreefoldError(f"column must be one of {self.data.name}, got '{name}'; {known}.")
+            raise ThreefoldError(f"column must be one of {self.data.name}, got '{name}'; {there}.")
         train, test = columns[name]
-        stretches = []
-        for value in torch.unique(torch.cat([train, test])):
-            own, others = (torch.nonzero(each == value).flatten() for each in (train, test))
-            for kind, found in (("training", own), ("test", others)):
+        if not (train.isfinite().all() and test.isfinite().all()):
+            raise ThreefoldError(f"column {name} of {self.data.name} must be finite numbers, to be told apart.")
+        values = torch.unique(torch.cat([train, test]))
+        own, others = (by_class(torch.searchsorted(values, each), len(values)) for each in (train, test))
+        for value, *both in zip(values.tolist(), own, others, strict=True):
+            for kind, found in zip(("training", "test"), both, strict=True):
                 if not len(found):
                     raise ThreefoldError(
-                        f"column {name} of {self.data.name} must have {kind} samples for {value:g}, got none."
+                        f"column {name} of {self.data.name} must have {kind} samples for {value:.15g}, got none."
                     )
-            stretches.append((own, others))
-        return stretches
+        return list(zip(own, others, strict=True))

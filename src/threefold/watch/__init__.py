@@ -12,6 +12,7 @@ from pathlib import Path
 
 from threefold.errors import ThreefoldError
 from threefold.results import Store
+from threefold.results.database import explained
 
 
 def serve(store: Path, host: str, port: int, say: Callable[[str], object]) -> None:
@@ -19,7 +20,9 @@ def serve(store: Path, host: str, port: int, say: Callable[[str], object]) -> No
     from threefold.watch.app import application
     from threefold.watch.server import Server
 
-    if store.exists():
+    with explained(store, 0):
+        there = store.exists()
+    if there:
         Store(store, readonly=True).close()  # what is no store is refused now
     elif not store.absolute().parent.is_dir():
         raise ThreefoldError(f"store '{store}' is in a folder that does not exist; give the file of a store.")
@@ -29,7 +32,7 @@ def serve(store: Path, host: str, port: int, say: Callable[[str], object]) -> No
     token = None if local else secrets.token_urlsafe(24)
     named = socket.gethostname() if ip_address(address).is_unspecified else address
     shown = f"[{named}]" if ":" in named else named
-    missing = "" if store.exists() else " (it does not exist yet; the page fills when a command makes it)"
+    missing = "" if there else " (it does not exist yet; the page fills when a command makes it)"
     say(f"{store}{missing}: http://{shown}:{port}/{f'?token={token}' if token else ''} until you press Ctrl-C")
     server = Server(application(store, token, lambda: server.should_exit))
     server.run(sockets=[listening])

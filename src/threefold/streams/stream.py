@@ -148,7 +148,10 @@ class Stream(ABC):
     @cached_property
     def samples(self) -> int:
         """How many training samples a task has, about."""
-        return sum(len(task.train) for task in self.every(1)) // self.cut
+        if not self.of_the_user:
+            return len(self.data.train_y) // self.cut
+        tasks = self.learned(1)  # which need not hold all data, or may hold some of them twice
+        return sum(len(task.train) for task in tasks) // len(tasks)
 
     def inputs(self, images: Tensor) -> Tensor:
         """The samples as network inputs, images with a channel: the tensor that tasks index into."""

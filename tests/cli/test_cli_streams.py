@@ -136,7 +136,7 @@ def test_streams_of_one_dataset_are_tables_of_their_own_and_boundaries_are_told_
     assert [(row["stream"], row["method"], row["seeds"]) for row in rows] == [
         ("split-tiny:order=fixed", "None", "2"),
         ("split-tiny:classes=3-1", "None", "2"),
-        ("split-tiny:classes=3-1", "None (boundaries=blurred:width=3)", "2"),
+        ("split-tiny:classes=3-1", "None (blurred:width=3)", "2"),
         ("halves-tiny", "None", "4"),
     ]
     rehearsal = cli("experiment", "streams.toml", "--device", "cpu", "--quick")

@@ -32,7 +32,7 @@ WRITTEN: dict[Path, Mapping[str, type[Value]]] = {
 
 HOW = (
     *(("network",), ("network", "init"), ("optimizer",)),
-    *(("stream", name) for name in ("tasks", "first", "data", "normalized", "features", "code", "boundaries")),
+    *(("stream", name) for name in ("tasks", "first", "boundaries", "data", "normalized", "features", "code")),
     *(("training", name) for name in ("iters", "epochs", "batch", "schedule", "augment")),
     ("numerics",),
 )
@@ -119,8 +119,12 @@ def _leaves(spec: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, st
 
 
 def _setting(path: Path, leaf: str, among: Sequence[Path]) -> str:
-    """What was set, in few words: a network or an optimiser has its name in its text."""
-    return leaf if path in (("network",), ("optimizer",)) else f"{_key(path, among)}={_brief(leaf)}"
+    """What was set, in few words: a network, an optimiser and boundaries have their name in their text."""
+    return (
+        leaf
+        if path in (("network",), ("optimizer",), ("stream", "boundaries"))
+        else f"{_key(path, among)}={_brief(leaf)}"
+    )
 
 
 def _key(path: Path, among: Sequence[Path]) -> str:

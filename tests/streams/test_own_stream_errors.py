@@ -251,3 +251,12 @@ def test_nothing_is_stored_of_a_stream_that_is_wrong_for_any_seed(seeds, tmp_pat
     with pytest.raises(ThreefoldError, match=r"train of task 2 of stream late must be samples 0…11, got 12\."):
         threefold.run(OwnStream(late, DATA), seeds=seeds, **settings)
     assert not store.exists()
+
+
+@pytest.mark.parametrize("given_", [divides, Stream, 5, None, [Task(**GOOD)]])
+def test_without_its_data_a_function_is_no_stream(given_):
+    with pytest.raises(ThreefoldError) as refused:
+        threefold.run(given_, scenario="class", store=None)
+    assert str(refused.value) == (
+        f"stream must be a name such as 'split-mnist', or OwnStream(function, data) or Split(data), got {given_!r}."
+    )

@@ -229,7 +229,9 @@ def _stream(
         made.boundaries = boundaries or made.boundaries
         return made
     if not isinstance(given, Stream):
-        raise ThreefoldError(f"stream must be a name such as 'split-mnist' or Split(data), got {given!r}.")
+        raise ThreefoldError(
+            f"stream must be a name such as 'split-mnist', or OwnStream(function, data) or Split(data), got {given!r}."
+        )
     if tasks is not None:
         raise ThreefoldError(f"tasks is {tasks}, but the stream has its own number of tasks; give one of them.")
     given.check_own()

@@ -109,7 +109,9 @@ class Record:
     @cached_property
     def metrics(self) -> Mapping[str, float]:
         """What the accuracies say, by name. Computed, never stored: a metric that is added later is there for all."""
-        return measure(self.initial, self.matrix, self.curve)
+        stream = self.spec.get("stream")
+        without_ends = isinstance(stream, Mapping) and bool(stream.get("boundaries"))  # sharp ones are not written down
+        return measure(self.initial, self.matrix, self.curve, ends=not without_ends)
 
     @cached_property
     def curve(self) -> Curve | None:

@@ -115,8 +115,9 @@ class Record:
 
     @cached_property
     def curve(self) -> Curve | None:
-        """What was found during training; None where nobody looked."""
-        return Curve.of(self.curves, len(self.initial)) if self.curves else None
+        """What was found during training, while its numbers were finite; None where nobody looked."""
+        curve = Curve.of(self.curves, len(self.initial)) if self.curves else None
+        return curve if curve is None or self.diverged_at is None else curve.until(self.diverged_at)
 
     @property
     def seconds(self) -> float:

@@ -1,4 +1,5 @@
-"""Curves that were never measured: what runs would have found during training, had they dipped after each switch."""
+"""Curves that were never measured: what runs would have found during training, had they dipped after each switch;
+and runs in orders of their own."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +9,7 @@ from fake_sections import a_cell, a_result, stream
 from numpy.typing import NDArray
 
 from threefold.experiments import Result, Section
-from threefold.results import Record, pack
+from threefold.results import Record, Seed, in_spec, pack, run_key
 
 IMAGES = 2000  # of each task's test set
 
@@ -75,3 +76,13 @@ def stability(seeds: int = 20, iters: int = 2000, first: int = 100, every: int =
     ]
     command = "threefold reproduce stability --device cuda"
     return Section("stability", "The stability gap: split MNIST", "table", results, command=command)
+
+
+def ordered(method: str, seeds: Sequence[Seed], scenario: str = "domain", diverged: Sequence[int] = ()) -> Result:
+    """A result whose runs have these seeds."""
+    plain = a_result(a_cell(stream(), scenario, method), 70.0, 8.0, seeds=len(seeds), diverged=diverged)
+    records = []
+    for record, seed in zip(plain.records, seeds, strict=True):
+        spec = {name: value for name, value in record.spec.items() if name != "seed"} | in_spec(seed)
+        records.append(replace(record, spec=spec, key=run_key(spec)))
+    return Result(plain.cell, records)

@@ -213,6 +213,8 @@ def test_what_is_missing_is_counted_by_stream_and_method() -> None:
     section = Section("c", "C", "budgets", [], left=20, lacking=lacking)
     told = "split-mnist: stored data in both 7; permuted-mnist: EWC 5; on data held out of the first tasks: 8"
     assert incomplete(section) == f"20 runs still to be trained ({told})."
+    table = Section("t", "T", "table", [], left=7, lacking={next(iter(lacking)): 7})
+    assert incomplete(table) == "7 runs still to be trained (split-mnist: ER 7)."
     assert incomplete(Section("c", "C", "budgets", [], left=1)) == "1 run still to be trained."
     assert incomplete(Section("c", "C", "budgets", [])) == ""
 

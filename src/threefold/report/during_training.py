@@ -15,6 +15,7 @@ from threefold.results.metrics import Gap, gaps
 
 Array = NDArray[np.float64]
 Point = tuple[int, int]
+SEEN = 1.0  # points of accuracy: a gap that is less deep is not marked
 END = -1  # the step of a task's last point, whose number may differ between seeds
 SHOWN = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)  # steps after a switch that tables list
 
@@ -27,7 +28,7 @@ class During:
     tasks: NDArray[np.int64]  # in whose training each point lies
     mean: Array  # points × tasks
     sem: Array
-    switches: Sequence[int]  # steps with which the second task begins, the third, …
+    switches: Sequence[int]  # steps after which the second task begins, the third, …; or in the middle of a fade
     gaps: Sequence[Gap]  # of the mean over seeds
 
     def earlier(self) -> Array:
@@ -38,11 +39,11 @@ class During:
 
 def during(result: Result) -> During | None:
     """None where tasks were tested at their ends only, or all seeds diverged."""
-    curves = [curve for curve in _curves(result) if len(curve.step)]
-    if not curves:
-        return None
+    curves = [curve for curve in _curves(result) if curve.total.any()]
     by_point = [_by_point(curve) for curve in curves]
-    points = [point for point in by_point[0] if all(point in each for each in by_point)]
+    points = [point for point in (by_point or [{}])[0] if all(point in each for each in by_point)]
+    if not points:
+        return None
     values = np.array([[each[point] for point in points] for each in by_point])
     mean = values.mean(axis=0)
     sem = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else np.zeros_like(mean)
@@ -51,14 +52,38 @@ def during(result: Result) -> During | None:
     steps = np.array([lengths[task] if at == END else at for task, at in points])
     begins = np.cumsum([0, *lengths])
     whole = Curve(tasks, steps, tasks + 1, mean)
+    stream, ends = result.cell.stream, curves[0].has_ends
+    shares = lengths if ends else [lengths[0] // stream.tasks] * stream.tasks
     return During(
         steps=(begins[tasks] + steps).tolist(),
         tasks=tasks,
         mean=mean,
         sem=sem,
-        switches=begins[1:-1].tolist(),
-        gaps=gaps(whole) if curves[0].has_ends else [],
+        switches=stream.boundaries.turns(shares),
+        gaps=gaps(whole) if ends else [],
     )
+
+
+def key_of(shown: During) -> str:
+    """What is marked beside the curves, as far as it is there."""
+    if not shown.gaps:
+        return "Bands: ± 1 SEM." + " Dotted: the middle of each fade from one task to another." * bool(shown.switches)
+    told = "Bands: ± 1 SEM. Dotted: the switches of tasks. Dashed: the average over earlier tasks."
+    deep = any(gap.depth >= SEEN for gap in shown.gaps)
+    return told + " Rings: the lowest point of a gap that is made up later." * deep
+
+
+def thinned(pixels: Sequence[float] | Array, values: Array) -> list[int]:
+    """Of many points those that can be told apart: in each column of pixels the first, the lowest, the highest, the
+    last."""
+    columns: dict[int, list[int]] = {}
+    for place, x in enumerate(pixels):
+        columns.setdefault(int(x), []).append(place)
+    kept = set()
+    for column in columns.values():
+        own = values[column]
+        kept |= {column[0], column[int(own.argmin())], column[int(own.argmax())], column[-1]}
+    return sorted(kept)
 
 
 def _curves(result: Result) -> list[Curve]:
@@ -91,6 +116,7 @@ def after_switches(section: Section) -> list[Chart]:
             _panel(stream, scenario, [r for r in mine if r.cell.scenario.title == scenario], names)
             for scenario in dict.fromkeys(result.cell.scenario.title for result in mine)
         ]
+        panels = [panel for panel in panels if panel.lines]
         most = max(_first(result) for result in mine)
         switches = mine[0].cell.stream.tasks - 1
         seeds = seeds_of([value for panel in panels for line in panel.lines for value in line.values])
@@ -128,7 +154,8 @@ def _panel(stream: str, scenario: str, results: Sequence[Result], names: Sequenc
             for step in range(_first(result) + 1)
             if all(step in values for values in of_seed)
         }
-        lines.append(Line.through(name, points, names.index(name)))
+        if points:
+            lines.append(Line.through(name, points, names.index(name)))
     return Panel(stream, scenario, "steps after the switch", False, lines, stream=stream)
 
 
@@ -139,7 +166,7 @@ def _after_switches(curve: Curve, first: int) -> dict[int, float]:
     found = {}
     for step in range(first + 1):
         at = [places.get((task, step) if step else (task - 1, _length(curve, task - 1))) for task in tasks]
-        if None not in at:
+        if at and None not in at:
             rows = zip(at, tasks, strict=True)
             found[step] = float(np.mean([curve.accuracy[place, :task].mean() for place, task in rows]))
     return found

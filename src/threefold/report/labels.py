@@ -14,6 +14,7 @@ from threefold.engine import OPTIMIZERS, SCHEDULES
 from threefold.experiments import Cell
 from threefold.networks import NETWORKS
 from threefold.report.formatting import own_parts, setting, title
+from threefold.streams import BOUNDARIES
 from threefold.values import Value, as_text, written_as
 
 Path = tuple[str, ...]
@@ -25,12 +26,13 @@ WRITTEN: dict[Path, Mapping[str, type[Value]]] = {
     ("network",): NETWORKS,
     ("optimizer",): OPTIMIZERS,
     ("training", "schedule"): SCHEDULES,
+    ("stream", "boundaries"): BOUNDARIES,
 }
 """What is told as the command line writes it, `cnn:channels=8-16`, and the kinds that are known of it."""
 
 HOW = (
     *(("network",), ("network", "init"), ("optimizer",)),
-    *(("stream", name) for name in ("tasks", "first", "data", "normalized", "features", "code")),
+    *(("stream", name) for name in ("tasks", "first", "boundaries", "data", "normalized", "features", "code")),
     *(("training", name) for name in ("iters", "epochs", "batch", "schedule", "augment")),
     ("numerics",),
 )
@@ -117,8 +119,12 @@ def _leaves(spec: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, st
 
 
 def _setting(path: Path, leaf: str, among: Sequence[Path]) -> str:
-    """What was set, in few words: a network or an optimiser has its name in its text."""
-    return leaf if path in (("network",), ("optimizer",)) else f"{_key(path, among)}={_brief(leaf)}"
+    """What was set, in few words: a network, an optimiser and boundaries have their name in their text."""
+    return (
+        leaf
+        if path in (("network",), ("optimizer",), ("stream", "boundaries"))
+        else f"{_key(path, among)}={_brief(leaf)}"
+    )
 
 
 def _key(path: Path, among: Sequence[Path]) -> str:

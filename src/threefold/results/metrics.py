@@ -145,6 +145,7 @@ def worst_case_accuracy(curve: Curve) -> float:
 class Gap(NamedTuple):
     """What a switch of tasks does to the average accuracy on all earlier tasks."""
 
+    task: int  # that begins, counted from 0
     before: float
     lowest: float
     after: float  # when the new task ends
@@ -167,7 +168,7 @@ def gaps(curve: Curve) -> list[Gap]:
         earlier = curve.accuracy[np.append(points[0] - 1, points), :task].mean(axis=1)
         steps = np.append(0, curve.step[points])
         low = int(earlier.argmin())
-        gap = Gap(earlier[0], earlier[low], earlier[-1], int(steps[low]), 0)
+        gap = Gap(task, earlier[0], earlier[low], earlier[-1], int(steps[low]), 0)
         regained = earlier[low:] >= gap.lowest + REGAINED * gap.depth
         found.append(gap._replace(recovered=int(steps[low:][regained.argmax()])) if gap.depth > 0 else gap)
     return found

@@ -52,9 +52,7 @@ TABLES = ("table4", "table5", "tableB1")
 FIGURES = ("figureC1", "figureD1", "figureD2")
 FURTHER = {  # experiments of ours, and why their numbers are not judged
     "stability": "De Lange et al. (2023) describe the gap, with other settings.",
-    "taskfree": (
-        "van de Ven, Tuytelaars & Tolias (2022) compare these methods on such a stream, in figures without numbers."
-    ),
+    "taskfree": ("Such a comparison is in van de Ven, Tuytelaars & Tolias (2022), in figures without numbers."),
     "orders": "",
 }
 NAMES = {"stability-split-mnist-switch": "stability", "orders-split-mnist-orders": "orders"}  # of pictures
@@ -273,6 +271,8 @@ def further(by_name: Mapping[str, Section]) -> str:
         devices = ", ".join(dict.fromkeys(str(record.environment["device"]) for record in records))
         spent = sum(record.seconds for record in records) / 60
         told.append(f"{len(records)} runs, trained in {spent:.1f} min on {devices}.")
+    if TRAINING.exists():
+        told.append(f"The rows behind these sections are in [results/{TRAINING.name}](results/{TRAINING.name}).")
     return "\n\n".join(text for text in told if text)
 
 

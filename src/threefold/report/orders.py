@@ -12,7 +12,7 @@ Both = tuple[Result, tuple[Summary, Summary]]
 SIDES = ("orders of the tasks, one seed", "seeds, one order of the tasks")
 KEY = (
     "A dot: a run. Bars: mean ± 1 standard deviation. A seed decides first weights, batches and whatever else is drawn;"
-    " the order, which classes come in which task."
+    " the order, what the tasks are and when each comes."
 )
 
 

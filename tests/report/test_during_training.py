@@ -160,10 +160,11 @@ def test_figures_draw_these_numbers(result: Result) -> None:
     } <= {(x, round(y, 9)) for x, y in bands[0]}
 
 
-def test_no_words_of_a_figure_leave_it_or_meet() -> None:
+@pytest.mark.parametrize("iters", [2000, 120])
+def test_no_words_of_a_figure_leave_it_or_meet(iters: int) -> None:
     """Two scenarios make a narrow figure of which the legend ran off; numbers below panels touched each other."""
     with rc_context(STYLE):
-        figure = draw_training(result_tables(stability(seeds=2))[0])
+        figure = draw_training(result_tables(stability(seeds=2, iters=iters))[0])
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
     beyond = {  # ticks that are not drawn
@@ -178,9 +179,9 @@ def test_no_words_of_a_figure_leave_it_or_meet() -> None:
         assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1, text
     below = [boxes[label] for axis in figure.axes for label in axis.get_xticklabels() if label in boxes]
     assert len({box.y0 for box in below}) == 1, "below the lowest panels only"
-    assert len(below) > 4
+    assert len(below) > 3
     for left, right in pairwise(sorted(below, key=lambda box: box.x0)):
-        assert right.x0 - left.x1 > 2
+        assert right.x0 - left.x1 > 10
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 100)), min_size=1, max_size=60))

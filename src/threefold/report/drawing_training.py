@@ -33,7 +33,7 @@ def draw_training(table: ResultTable) -> Figure:
             _panel(axis, shown)
         axis.set_ylim(-2, 102)
         axis.set_yticks([0, 50, 100])
-        axis.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 4, 5, 10]))
+        axis.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 4, 5, 10], prune="upper"))
         axis.grid(axis="y", color=GRID, linewidth=0.5)
         say_who_survived(axis, found)
     handles = [Line2D([], [], color=_color(task, tasks), label=f"task {task + 1}") for task in range(tasks)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 
 class ThreefoldError(Exception):
@@ -13,11 +13,16 @@ class ThreefoldError(Exception):
 
 
 def unknown(field: str, value: str, known: Iterable[str]) -> ThreefoldError:
-    """The error for a name that is not one of `known`, with the nearest one suggested."""
+    """The error for a name that is not one of `known`, with the nearest one suggested; of two, that of like length."""
     names = sorted(known)
     by_lower = {name.lower(): name for name in names}  # capitals are a likely slip
-    close = get_close_matches(value.lower(), by_lower, n=1)
-    hint = f"did you mean '{by_lower[close[0]]}'?" if close else f"known: {', '.join(names)}."
+    typed = value.lower()
+
+    def nearness(name: str) -> tuple[float, int]:
+        return SequenceMatcher(None, name, typed).ratio(), -abs(len(name) - len(typed))
+
+    close = max(get_close_matches(typed, by_lower), key=nearness, default=None)
+    hint = f"did you mean '{by_lower[close]}'?" if close else f"known: {', '.join(names)}."
     return ThreefoldError(f"{field} '{value}' is not known; {hint}")
 
 

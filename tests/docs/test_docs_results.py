@@ -1,6 +1,7 @@
 """What the pages say about results is what the stored rows say."""
 
 import importlib.util
+import re
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -9,13 +10,14 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from fake_sections import figure_c1, grids
+from fake_sections import a_cell, a_result, figure_c1, grids, stream
+from fake_training import ordered, stability
 from scipy.stats import ttest_ind, ttest_rel
 
 from threefold.experiments import Section
 from threefold.report.paper_statements import Truth, statements
 from threefold.report.tables import result_tables
-from threefold.results import Record, Rows, lookup, published_cells
+from threefold.results import Ordered, Record, Rows, lookup, published_cells
 from threefold.results.statistics import holm, mean_sem
 
 ROOT = Path(__file__).parent.parent.parent
@@ -84,6 +86,52 @@ def test_a_figure_is_drawn_once_its_rows_are_there(
     assert generate.draw(tables | {"figureC1": stored, "figureD1": grid}) == [], "nothing has changed"
     again = generate.draw(tables | {"figureC1": figure_c1(3, 3), "figureD1": grid})
     assert [path.name for path in again] == ["figureC1.svg"]
+
+
+def test_what_the_paper_has_not_was_run_or_says_by_which_command(
+    generate: ModuleType, rows: dict[str, Section]
+) -> None:
+    told = generate.further({name: section for name, section in rows.items() if name not in generate.FURTHER})
+    assert told.count("Not run yet: no row of it is stored.") == len(generate.FURTHER) == 3
+    for name in generate.FURTHER:
+        assert f"`threefold reproduce {name} --device cuda`" in told
+
+
+def test_what_the_paper_has_not_is_drawn_and_told_once_its_rows_are_there(
+    generate: ModuleType, rows: dict[str, Section], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate, "PICTURES", tmp_path)
+    blurred = [
+        a_result(a_cell(stream(boundaries="blurred:width=500"), scenario, method), 60.0, seeds=4)
+        for method, scenario in (("none", "task"), ("none", "class"), ("er:budget=1000", "class"))
+    ]
+    orders = [ordered("none", [Ordered(1, 1), Ordered(1, 2), Ordered(2, 1)], "class")]
+    made = {
+        "stability": stability(seeds=2),
+        "taskfree": Section("taskfree", "Task-free", "table", blurred, command="threefold reproduce taskfree"),
+        "orders": Section("orders", "Orders", "table", orders, command="threefold reproduce orders"),
+    }
+    ours = {name: rows[name] for name in generate.TABLES} | made
+    told = generate.further(ours)
+    assert told.count("Nothing published judges these numbers.") == 3
+    gap, free, spread = told.split("\n## ")[-3:]
+    for wanted in (
+        "](figures/stability.svg)",
+        "Made by: threefold reproduce stability --device cuda",
+        "| Method | Scenario | AAA | min-ACC | WC-ACC | gap | recovery |",
+        "20 runs, trained in",
+    ):
+        assert wanted in gap
+    mean = made["stability"].results[4].metrics["gap_depth"]
+    assert f"Task-IL: ER {mean.mean:.2f} ± {mean.sem:.2f} (" in gap
+    assert "less than a point: " in gap
+    assert "| Baselines | None |" in free
+    assert "published" not in free.replace("Nothing published", ""), "and no column of theirs"
+    assert "](figures/orders.svg)" in spread
+    assert re.search(r"\| None \| [\d.]+ \(SD [\d.]+, n = 2\) \| [\d.]+ \(SD [\d.]+, n = 2\) \|", spread)
+    names = {path.name for path in generate.draw(ours)}
+    assert {"stability.svg", "orders.svg"} <= names
+    assert all((tmp_path / name).stat().st_size < 400_000 for name in names)
 
 
 @cache
@@ -244,7 +292,7 @@ def test_what_is_said_of_other_readings_is_what_the_rows_say(generate: ModuleTyp
 
 
 def test_each_row_says_where_it_comes_from(generate: ModuleType) -> None:
-    records = list(Rows(generate.ROWS).all())
+    records = [record for path in (generate.ROWS, generate.TRAINING) if path.exists() for record in Rows(path).all()]
     assert len({record.key for record in records}) == len(records) >= 520
     for record in records:
         made = record.environment

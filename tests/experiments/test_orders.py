@@ -81,3 +81,20 @@ def test_each_seed_comes_in_each_order_once(seeds, orders):
 def test_bad_orders_are_refused(stream, orders, said):
     with pytest.raises(ThreefoldError, match=said):
         run_request(stream, ["class"], ["none"], 2, orders=orders, settings=SHORT)
+
+
+def test_orders_of_one_seed_are_drawn_beside_seeds_of_one_order(stream, tmp_path):
+    """Whatever commands trained them, into one store."""
+    from threefold.experiments import sections
+    from threefold.report.charts import charts
+
+    store = tmp_path / "runs.db"
+    orders = trained(stream, "none", store, seeds=1, orders=3)
+    with Store(store, readonly=True) as opened:
+        assert charts(sections(opened)) == []
+    seeds = trained(stream, "none", store, seeds=4, orders="1-1")
+    with Store(store, readonly=True) as opened:
+        ((_, chart),) = charts(sections(opened))
+    one_seed, one_order = (line.values[0] for line in chart.panels[0].lines)
+    assert sorted(one_seed.per_seed) == sorted(orders.accuracy.per_seed)
+    assert sorted(one_order.per_seed) == sorted(seeds.accuracy.per_seed)

@@ -11,18 +11,20 @@ from threefold.experiments import Cell, Result, Section, Settings
 from threefold.methods import METHODS, Method, parse
 from threefold.results import Record, lookup, pack, run_key
 from threefold.scenarios import SCENARIOS
-from threefold.streams import Permuted, Split, Stream
+from threefold.streams import Permuted, Split, Stream, find_boundaries
 
 PAPER = ["none", "offline", "xdg", "ewc", "online-ewc", "si", "lwf", "dgr", "dgr-distill", "icarl"]
 BUDGETS = [10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
 
 
 @cache
-def stream(name: str = "split-mnist") -> Stream:
+def stream(name: str = "split-mnist", boundaries: str = "sharp") -> Stream:
     """A stream over a few empty images that goes by the name of the real one."""
     kind, _, data = name.partition("-")
     x, y = np.zeros((20, 2, 2), np.float32), np.arange(20) % 10
-    return {"split": Split, "permuted": Permuted}[kind](Dataset.from_arrays(x, y, x, y, name=data))
+    made: Stream = {"split": Split, "permuted": Permuted}[kind](Dataset.from_arrays(x, y, x, y, name=data))
+    made.boundaries = find_boundaries(boundaries)
+    return made
 
 
 def a_cell(cut: Stream, scenario: str, method: str | Method, where: str | None = None, **settings: object) -> Cell:

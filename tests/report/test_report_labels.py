@@ -337,3 +337,16 @@ def test_different_cells_of_a_place_have_different_names(items: list[tuple[str, 
 @given(st.lists(items, max_size=8, unique_by=lambda item: item[:2]))
 def test_names_that_are_no_others_stay_as_they_are(items: list[tuple[str, str, dict[str, Any]]]) -> None:
     assert tell_apart(items) == [name for name, _, _ in items]
+
+
+@pytest.mark.parametrize("kind", ["csv", "html", "markdown", "terminal"])
+def test_boundaries_are_told_where_not_all_have_the_same(kind: str) -> None:
+    """Also of a method that is there with one of them alone: it must not be taken for one with the others'."""
+    results = [a_result(a_cell(stream(), "class", method), 50.0, seeds=2) for method in ("none", "ewc")]
+    blurred = stream(boundaries="blurred:width=25")
+    results += [a_result(a_cell(blurred, "class", method, iters=100), 50.0, seeds=2) for method in ("none", "si")]
+    wanted = {f"{method} (iters=2000)" for method in ("None", "EWC")}
+    wanted |= {f"{method} (blurred:width=25, iters=100)" for method in ("None", "SI")}
+    assert set(names(table(results), kind)) == wanted
+    assert {row for _, row in result_tables(table(results[2:]))[0].rows} == {"None", "SI"}, "the heading says it"
+    assert "blurred:width=25" in result_tables(table(results[2:]))[0].heading

@@ -6,6 +6,7 @@ import pytest
 from fake_sections import a_cell, a_result, a_table, stream, table_b1
 
 from threefold.experiments import Cell, Result, Section
+from threefold.report.formatting import number
 from threefold.report.tables import TableCell, incomplete, remarks, result_tables, selection
 from threefold.results import compare_all, verdict
 
@@ -213,6 +214,8 @@ def test_what_is_missing_is_counted_by_stream_and_method() -> None:
     section = Section("c", "C", "budgets", [], left=20, lacking=lacking)
     told = "split-mnist: stored data in both 7; permuted-mnist: EWC 5; on data held out of the first tasks: 8"
     assert incomplete(section) == f"20 runs still to be trained ({told})."
+    table = Section("t", "T", "table", [], left=7, lacking={next(iter(lacking)): 7})
+    assert incomplete(table) == "7 runs still to be trained (split-mnist: ER 7)."
     assert incomplete(Section("c", "C", "budgets", [], left=1)) == "1 run still to be trained."
     assert incomplete(Section("c", "C", "budgets", [])) == ""
 
@@ -222,3 +225,18 @@ def test_a_remark_is_said_once_for_all_values_of_a_grid() -> None:
     notes = {"xdg:share=0.1": "A remark.", "xdg:share=0.5": "A remark.", "lwf:reduction=mean": "Another."}
     section = Section("g", "G", "grids", results, notes=notes)
     assert remarks(section) == ["XdG: A remark.", "lwf:reduction=mean: Another."]
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "said"),
+    [
+        (-1.5, 2, "−1.50"),
+        (-0.004, 2, "0.00"),
+        (0.004, 2, "0.00"),
+        (-0.006, 2, "−0.01"),
+        (-0.4, 0, "0"),
+        (math.nan, 2, "–"),
+    ],
+)
+def test_numbers_have_a_true_minus_and_none_before_zero(value: float, digits: int, said: str) -> None:
+    assert number(value, digits) == said

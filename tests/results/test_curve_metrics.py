@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sample_runs import a_run
 
 from threefold.results import Curve, pack
 from threefold.results.metrics import gaps, measure
@@ -68,6 +69,32 @@ def test_where_no_task_ends_only_the_average_is_defined():
     found = measure([0.0] * 3, [[50.0] * 3] * 3, curve)
     assert found["average_anytime_accuracy"] == (5 * 45 + 5 * 60) / 10
     assert all(math.isnan(found[name]) for name in ("minimum_accuracy", "worst_case_accuracy", "gap_depth"))
+
+
+def test_where_no_task_ends_no_row_is_of_a_task_just_learned():
+    """Nor is the curve read as if it were, should its points look so."""
+    found = measure(INITIAL, MATRIX, by_hand(), ends=False)
+    defined = {name: value for name, value in found.items() if not math.isnan(value)}
+    assert defined == {
+        "average_accuracy": pytest.approx(226 / 3),
+        "average_anytime_accuracy": measure(INITIAL, MATRIX, by_hand())["average_anytime_accuracy"],
+    }
+
+
+def test_a_run_knows_by_its_spec_whether_its_tasks_end():
+    blurred = {"name": "split-mnist", "tasks": 3, "boundaries": {"name": "blurred", "hyperparameters": {}}}
+    sharp = {name: value for name, value in blurred.items() if name != "boundaries"}
+    for stream, ends in ((sharp, True), (blurred, False)):
+        run = a_run(1, spec={"stream": stream, "seed": 1}, matrix=MATRIX, initial=INITIAL)
+        assert math.isnan(run.metrics["forgetting"]) != ends
+        assert run.metrics["average_accuracy"] == pytest.approx(226 / 3)
+
+
+def test_one_task_alone():
+    curve = curve_of([(0, 0), (0, 2), (0, 4)], [[50.0], [90], [80]])
+    found = measure([50.0], [[80.0]], curve)
+    assert (found["worst_case_accuracy"], found["average_anytime_accuracy"]) == (80, 85)
+    assert all(math.isnan(found[name]) for name in ("minimum_accuracy", "gap_depth", "gap_recovery"))
 
 
 def test_a_run_that_diverged_has_none():

@@ -122,7 +122,9 @@ def test_metrics_are_computed_and_never_stored(monkeypatch):
     assert before.metrics["average_accuracy"] == (1 / 3 + 98.0) / 2
     stored = before.to_json()
     assert "metrics" not in stored
-    monkeypatch.setattr("threefold.results.record.measure", lambda initial, matrix, curve: {"later": matrix[0][0]})
+    monkeypatch.setattr(
+        "threefold.results.record.measure", lambda initial, matrix, curve, ends: {"later": matrix[0][0]}
+    )
     assert Record.from_json(stored).metrics == {"later": 99.0}
 
 

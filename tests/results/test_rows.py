@@ -62,7 +62,7 @@ def test_a_metric_that_is_added_later_is_no_conflict(tmp_path: Path, monkeypatch
     runs = filled(tmp_path / "a.db")
     with Store(tmp_path / "a.db", readonly=True) as store:
         write_rows(store, tmp_path / "a.jsonl")
-    monkeypatch.setattr("threefold.results.record.measure", lambda initial, matrix, curve: {"later": 1.0})
+    monkeypatch.setattr("threefold.results.record.measure", lambda initial, matrix, curve, ends: {"later": 1.0})
     assert merge(tmp_path / "a.db", [tmp_path / "a.jsonl"]) == Merged(0, len(runs))
     with Store(tmp_path / "a.db", readonly=True) as store:
         assert all(run.metrics == {"later": 1.0} for run in store.all())

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from fake_sections import a_table
+from fake_training import stability
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from real_browser import QUIET, browser
 from tiny_lab import write_npz
@@ -136,6 +137,27 @@ def test_it_fits_a_phone_and_a_desk_by_day_and_by_night(
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         light = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0] > 128")
         assert light == (scheme == "light")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_accuracy_during_training_is_drawn_across_the_page(
+    chromium: Browser, tmp_path_factory: pytest.TempPathFactory, width: int
+) -> None:
+    path = tmp_path_factory.mktemp("training") / "some.db"
+    keep(path, stability(seeds=2, iters=200))
+    with watching(path) as address, visiting(chromium, address, viewport={"width": width, "height": 900}) as page:
+        page.locator("summary", has_text="ER (budget=1000)").first.click()
+        drawn = page.locator(".whole svg:visible")
+        expect(drawn).to_have_count(1)
+        expect(drawn).to_contain_text("steps of training")
+        expect(page.locator(".whole")).to_contain_text("Rings: the lowest point of a gap that is made up later.")
+        box = drawn.bounding_box()
+        assert box
+        assert 0.8 * width < box["width"] <= width
+        page.locator("summary", has_text="All metrics").click()
+        expect(page.locator("caption", has_text="Metrics of tests during training")).to_be_visible()
+        expect(page.locator("h3", has_text="After a switch of tasks")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_link_opens_its_cell_and_it_stays_open_when_more_runs_come(chromium: Browser, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """`threefold export`: runs for other tools."""
 
-from io import StringIO
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated
 
@@ -33,15 +33,13 @@ def tensorboard(
 @app.command()
 def csv(file: TextFile, store: options.StoreFile = Path("threefold.db")) -> None:
     """A row for each accuracy of each run: after so many tasks, on this task."""
-    if not _is_stdout(file):
-        _write("csv", file, store)
-        return
-    from threefold.export import records
-    from threefold.export.columns import stream_csv
+    _write_text("csv", file, store)
 
-    text = StringIO(newline="")
-    stream_csv(records(store), text)
-    write_foreign(text.getvalue())
+
+@app.command()
+def curves(file: TextFile, store: options.StoreFile = Path("threefold.db")) -> None:
+    """A row of CSV for each accuracy during training (--evaluate-every): after so many steps, on this task."""
+    _write_text("curves", file, store)
 
 
 @app.command()
@@ -78,6 +76,17 @@ def rows(file: TextFile, store: options.StoreFile = Path("threefold.db")) -> Non
 
 def _is_stdout(file: Path) -> bool:
     return str(file) == "-"
+
+
+def _write_text(kind: str, file: Path, store: Path) -> None:
+    from threefold.export import FILES, records
+
+    if not _is_stdout(file):
+        _write(kind, file, store)
+        return
+    content = BytesIO()
+    FILES[kind].write(records(store), content)
+    write_foreign(content.getvalue().decode())
 
 
 def _write(kind: str, file: Path, store: Path) -> None:

@@ -65,14 +65,15 @@ class Curves:
         self._captured_for: object = None
         self._kept: list[dict[str, Tensor]] = []
         self._points: list[tuple[int, int, int]] = []
-        self._last = 0  # step of the last point
+        self._own: list[list[int]] = []  # of each point the step of each replica
+        self._last = [0] * len(stack.seeds)  # the same of the last point
 
     def begin_task(self, start: int) -> None:
         """The stack stands at this step of its task."""
         stack, outputs = self.stack, self.stack.setting.outputs
         seen = outputs.tasks if stack.flow else stack.task + 1
         self._active.copy_(torch.stack([outputs.at_test(each, seen) for each in range(outputs.tasks)]))
-        self._last = start
+        self._last = [start] * len(stack.seeds)
         if stack.task == start == 0:
             self.take(0)
 
@@ -82,8 +83,11 @@ class Curves:
             return False
         return steps % self.evaluation.every == 0 or steps <= self.evaluation.first
 
-    def take(self, steps: int, each: Sequence[int] | None = None) -> None:
-        """Test after so many steps of the task. `each`: how many each replica takes; what is beyond is not counted."""
+    def take(self, steps: int, each: Sequence[int] = (), last: bool = False) -> None:
+        """Test after so many steps of the task. `each`: how many each replica takes. From its own last step on nothing
+        is counted until the task ends (`last`), whatever the others take."""
+        own = [min(steps, most) for most in each] or [steps] * len(self._last)
+        over = [] if last else [replica for replica, most in enumerate(each) if most <= steps]
         stream = self.runner.stream
         if stream:  # what is tested may have been changed on the usual one: a task's end is not on the runner's
             stream.wait_stream(torch.cuda.current_stream(self.stack.device))
@@ -91,9 +95,10 @@ class Curves:
             self._measure()
             found = {name: value.clone() for name, value in self._found.items()}
             if self.stack.loss_sum is not None:
-                found["loss"] = self.stack.loss_sum / max(1, steps - self._last)
+                since = [max(1, now - before) for now, before in zip(own, self._last, strict=True)]
+                alike = len(set(since)) == 1
+                found["loss"] = self.stack.loss_sum / (since[0] if alike else self.stack.loss_sum.new_tensor(since))
                 self.stack.loss_sum.zero_()
-            over = [replica for replica, own in enumerate(each or ()) if own < steps]
             if over:
                 for value in found.values():
                     value[over] = torch.nan
@@ -101,7 +106,8 @@ class Curves:
         flow = self.stack.flow
         seen = max(1, flow.come(steps)) if flow else self.stack.task + 1
         self._points.append((self.stack.task, steps, seen))
-        self._last = steps
+        self._own.append(own)
+        self._last = [self._last[replica] if replica in over else now for replica, now in enumerate(own)]
 
     def _measure(self) -> None:
         """The accuracies, in tensors that stay where they are."""
@@ -139,10 +145,12 @@ class Curves:
         return 100 * torch.stack(found, 1).float() / subset.sizes
 
     def new(self) -> tuple[list[list[int]], dict[str, Tensor]]:
-        """What was found since this was last asked: points (task, step, tasks so far), and the values at each."""
+        """What was found since this was last asked: points (task, step, tasks so far), and the values at each, the
+        step of each replica among them."""
         if self.runner.stream:
             torch.cuda.current_stream(self.stack.device).wait_stream(self.runner.stream)
-        points, kept = self._points, self._kept
-        self._points, self._kept = [], []
+        points, kept, own = self._points, self._kept, self._own
+        self._points, self._kept, self._own = [], [], []
         values = {name: torch.stack([each[name] for each in kept]).cpu() for name in (kept[0] if kept else ())}
+        values |= {"step": torch.tensor(own)} if own else {}
         return [list(point) for point in points], values

@@ -309,12 +309,15 @@ class ReplicaStack:
 
     def rows(self, which: Tensor) -> Any:
         """A copy of all that these replicas are."""
-        return tree_map(lambda leaf: leaf[which], [self.state(), self.loss])
+        return tree_map(lambda leaf: leaf[which], self._state_and_losses())
 
     def put_rows(self, which: Tensor, rows: Any) -> None:
         """These replicas become what `rows` has copied."""
-        for mine, saved in zip(tree_leaves([self.state(), self.loss]), tree_leaves(rows), strict=True):
+        for mine, saved in zip(tree_leaves(self._state_and_losses()), tree_leaves(rows), strict=True):
             mine[which] = saved
+
+    def _state_and_losses(self) -> list[Any]:
+        return [self.state(), self.loss, *([] if self.loss_sum is None else [self.loss_sum])]
 
     def restore(self, state: dict[str, Any]) -> None:
         for name, tree in (("params", self.own), ("buffers", self.buffers)):

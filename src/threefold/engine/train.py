@@ -215,7 +215,7 @@ class _State:
                 measured.measure(evaluated.stack, self.finished)
             for course, (_, measured) in zip(self.courses, each, strict=False):
                 if course.curves:
-                    course.curves.take(steps)
+                    course.curves.take(steps, course.lengths.steps, last=True)
                     measured.add(course.curves)
         self.finished += 1
 

@@ -49,11 +49,15 @@ def _record(run: Run, measured: Measured, replica: int, cohort: int) -> Record:
 
 
 def _curves(measured: Measured, replica: int) -> dict[str, Any]:
-    """What was found during training, from where it diverged on NaN as it is."""
+    """What was found during training, from where it diverged on NaN as it is; at the steps that this run took, however
+    many those beside it take."""
     if not measured.points:
         return {}
     values = {name: tensor[:, replica].numpy() for name, tensor in measured.curves.items()}
-    return {"points": pack(np.array(measured.points, dtype=np.int64))} | {n: pack(v) for n, v in values.items()}
+    points = np.array(measured.points, dtype=np.int64)
+    points[:, 1] = values.pop("step")
+    there = ~np.isnan(values["accuracy"]).any(axis=1)
+    return {"points": pack(points[there])} | {name: pack(value[there]) for name, value in values.items()}
 
 
 def _numpy(tensor: Tensor) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
 from threefold.errors import ThreefoldError
-from threefold.export.columns import write_csv, write_npz
+from threefold.export.columns import ABOUT, WHERE, write_csv, write_curves, write_npz
 from threefold.extras import need
 from threefold.results import Record, Store
 from threefold.results.output import IsOurs, begins_with, explained, lock, part_name, remove_leftovers, replacing
@@ -102,6 +102,7 @@ class Kind(NamedTuple):
 
 FILES: Mapping[str, Kind] = {
     "csv": Kind(write_csv, begins_with("key,stream,tasks,scenario,task_id_in,")),
+    "curves": Kind(write_curves, begins_with(",".join((*ABOUT, *WHERE)))),
     "npz": Kind(write_npz, _is_npz),
     "parquet": Kind(_parquet, _is_parquet),
 }

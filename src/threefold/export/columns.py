@@ -4,13 +4,18 @@ import csv
 import json
 from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
+from threefold.errors import ThreefoldError
 from threefold.report.tables_csv import plain
 from threefold.results import Record
 from threefold.values import written_as
+
+ABOUT = ("key", "stream", "scenario", "task_id_in", "method", "hyperparameters", "seed", "order")
+WHERE = ("in_task", "step", "steps_so_far", "tasks_so_far")
 
 
 def described(run: Record) -> dict[str, Any]:
@@ -58,28 +63,56 @@ def measured(runs: Sequence[Record]) -> list[str]:
     return list(dict.fromkeys(name for run in runs for name in run.metrics))
 
 
-def write_csv(runs: Sequence[Record], stream: BinaryIO) -> None:
+def curve_columns(run: Record) -> dict[str, NDArray[Any]]:
+    """What was found during training, a row for each point: where it lies, and accuracies in a column for each task."""
+    curve = run.curve
+    if curve is None:
+        return {}
+    where = {"in_task": curve.task + 1, "step": curve.step, "steps_so_far": curve.total, "tasks_so_far": curve.seen}
+    found = {"accuracy": curve.accuracy, "training_accuracy": curve.training_accuracy, "loss": curve.loss}
+    return where | {name: values for name, values in found.items() if values is not None}
+
+
+def write_curves(runs: Sequence[Record], stream: BinaryIO) -> None:
+    """A row for each accuracy during training: on this task, at this point. Other files say all about the run."""
+    if not any(run.curve for run in runs):
+        raise ThreefoldError("no run was tested during training; give runs that were trained with --evaluate-every.")
     text = TextIOWrapper(stream, encoding="utf-8", newline="")
-    stream_csv(runs, text)
-    text.detach()  # flushed, and the stream stays open
+    header = [*ABOUT, *WHERE, "task", "accuracy", "training_accuracy", "loss"]
+    writer = csv.DictWriter(text, header, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for run in runs:
+        same = {name: plain(value) for name, value in described(run).items()}
+        found = {name: values.tolist() for name, values in curve_columns(run).items()}
+        for point in range(len(found.get("step", ()))):
+            at = same | {name: plain(found[name][point]) for name in (*WHERE, "loss") if name in found}
+            for task in range(len(run.initial)):
+                both = ("accuracy", "training_accuracy")
+                values = {name: plain(found[name][point][task]) for name in both if name in found}
+                writer.writerow(at | {"task": task + 1} | values)
+    text.detach()
 
 
-def stream_csv(runs: Sequence[Record], stream: TextIO) -> None:
+def write_csv(runs: Sequence[Record], stream: BinaryIO) -> None:
     """A row for each accuracy: after how many tasks (0: before any training), on which task (from 1)."""
+    text = TextIOWrapper(stream, encoding="utf-8", newline="")
     header = [*columns(runs), *measured(runs), "after_tasks", "task", "accuracy"]
-    writer = csv.DictWriter(stream, header, restval="", lineterminator="\n")
+    writer = csv.DictWriter(text, header, restval="", lineterminator="\n")
     writer.writerow({name: plain(name) for name in header})
     for run in runs:
         same = {name: plain(value) for name, value in (described(run) | dict(run.metrics)).items()}
         for after, row in enumerate((run.initial, *run.matrix)):
             for task, accuracy in enumerate(row, start=1):
                 writer.writerow(same | {"after_tasks": after, "task": task, "accuracy": plain(accuracy)})
+    text.detach()  # flushed, and the stream stays open
 
 
 def write_npz(runs: Sequence[Record], stream: BinaryIO) -> None:
     """`initial` (runs × tasks), `matrix` (runs × after task × on task), `metric_…`, and what each run is, as text.
 
-    A run with fewer tasks than the longest is NaN beyond its own (`tasks`); no array needs pickle.
+    A run with fewer tasks than the longest is NaN beyond its own (`tasks`). Where runs were tested during training,
+    `curve_…` has what was found (runs × points, × tasks), with −1 and NaN beyond a run's own points. No array needs
+    pickle.
     """
     most = max(len(run.initial) for run in runs)
     initial = np.full((len(runs), most), np.nan)
@@ -90,9 +123,23 @@ def write_npz(runs: Sequence[Record], stream: BinaryIO) -> None:
         matrix[place, :tasks, :tasks] = run.matrix
     arrays: dict[str, Any] = {"initial": initial, "matrix": matrix}
     arrays |= {name: _array(values) for name, values in columns(runs).items()}
+    arrays |= _padded_curves([curve_columns(run) for run in runs], most)
     for name in measured(runs):
         arrays[f"metric_{name}"] = np.array([run.metrics.get(name, np.nan) for run in runs], float)
     np.savez_compressed(stream, **arrays)
+
+
+def _padded_curves(curves: Sequence[Mapping[str, NDArray[Any]]], tasks: int) -> dict[str, NDArray[Any]]:
+    """The curves of all runs, each filled up to the longest and to so many tasks."""
+    points = max((len(curve["step"]) for curve in curves if curve), default=0)
+    arrays: dict[str, NDArray[Any]] = {}
+    for place, curve in enumerate(curves):
+        for name, values in curve.items():
+            shape = (len(curves), points, tasks)[: values.ndim + 1]
+            empty = np.full(shape, -1 if name in WHERE else np.nan)
+            array = arrays.setdefault(f"curve_{name}", empty.astype(values.dtype))
+            array[place][tuple(map(slice, values.shape))] = values
+    return arrays
 
 
 def _array(values: Sequence[Any]) -> Any:

@@ -13,10 +13,11 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
 
-from threefold.export.columns import described
+from threefold.export.columns import curve_columns, described
 from threefold.results import Record, shown_images, unpack
 
 LONGEST = 120  # characters of a folder's name
+DURING = {"accuracy": "accuracy during training", "training_accuracy": "training accuracy"}
 
 
 def folder_name(run: Record) -> str:
@@ -43,6 +44,7 @@ def _summaries(run: Record) -> Iterator[tuple[int, Any]]:
         for task, accuracy in enumerate(row, start=1):
             if not math.isnan(accuracy):
                 yield after, _made(summary.scalar, f"accuracy/task {task}", accuracy)
+    yield from _during_training(run)
     metrics = {f"metric/{name}": value for name, value in run.metrics.items() if not math.isnan(value)}
     for name, value in metrics.items():
         yield len(run.matrix), _made(summary.scalar, name, value)
@@ -54,6 +56,18 @@ def _summaries(run: Record) -> Iterator[tuple[int, Any]]:
     for name in ("dreams", "exemplars"):
         if name in run.kept:
             yield from _pictures(run, name)
+
+
+def _during_training(run: Record) -> Iterator[tuple[int, Any]]:
+    """What was found during training, over the steps so far."""
+    found = curve_columns(run)
+    for point, step in enumerate(found.get("steps_so_far", np.empty(0)).tolist()):
+        for name, tag in DURING.items():
+            for task, accuracy in enumerate(found[name][point] if name in found else (), start=1):
+                if not math.isnan(accuracy):
+                    yield step, _made(summary.scalar, f"{tag}/task {task}", accuracy)
+        if "loss" in found and not math.isnan(loss := found["loss"][point]):
+            yield step, _made(summary.scalar, "training loss", loss)
 
 
 def _made(kind: Callable[..., Any], *content: Any, **options: Any) -> Any:

@@ -6,12 +6,13 @@ from threefold.experiments import Section
 from threefold.report.budgets import budgets
 from threefold.report.during_training import after_switches
 from threefold.report.grids import grids
+from threefold.report.orders import orders
 from threefold.report.panels import Chart
 
 
 def charts(sections: Sequence[Section]) -> list[tuple[Section, Chart]]:
-    """One figure for each experiment over budgets; one for each stream of an experiment over hyperparameters, or of one
-    that looks at what happens after a switch of tasks."""
+    """One figure for each experiment over budgets; one for each stream of an experiment over hyperparameters, of one
+    that looks at what happens after a switch of tasks, or of one that has seeds in several orders of the tasks."""
     tables = [result for section in sections if section.kind == "table" for result in section.results]
     found = []
     for section in sections:
@@ -20,6 +21,6 @@ def charts(sections: Sequence[Section]) -> list[tuple[Section, Chart]]:
         elif section.kind == "grids":
             drawn = grids(section, tables)
         else:
-            drawn = after_switches(section)
+            drawn = after_switches(section) + orders(section)
         found += [(section, chart) for chart in drawn if chart.panels]
     return found

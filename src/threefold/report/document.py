@@ -10,7 +10,7 @@ from threefold.report.charts import charts
 from threefold.report.formatting import DASH, NOT_RUN, count, difference, number, plus_minus, short
 from threefold.report.grids import ALL_ALIKE
 from threefold.report.metric_table import MetricTable, metric_tables
-from threefold.report.panels import Chart, Choice, Panel, seeds_of
+from threefold.report.panels import Chart, Choice, Panel, deviation, seeds_of
 from threefold.report.paper_statements import Statement, statements
 from threefold.report.provenance import provenance
 from threefold.report.tables import PAIRED, RULE, ResultTable, TableCell, incomplete, remarks, result_tables, selection
@@ -253,6 +253,9 @@ def _choice(choice: Choice | None) -> str:
 
 def panel_table(chart: Chart, panel: Panel) -> Table:
     """The numbers behind a panel: a row for each x, a column for each line."""
+    if panel.names:
+        rows = [[name, *(_spread(line.values[x]) for line in panel.lines)] for x, name in enumerate(panel.names)]
+        return Table(f"{chart.title}: {panel.title}", ["Method", *(line.label for line in panel.lines)], rows)
     places = sorted({x for line in panel.lines for x in line.x if not chart.listed or x in chart.listed})
     by_line = [dict(zip(line.x, line.values, strict=True)) for line in panel.lines]
     rows = [[short(x), *(plus_minus(of[x]) if x in of else NOT_RUN for of in by_line)] for x in places]
@@ -260,6 +263,10 @@ def panel_table(chart: Chart, panel: Panel) -> Table:
     rows += [[level.label, plus_minus(level.value), *[""] * (len(panel.lines) - 1)] for level in panel.levels]
     groups = [*["points"] * len(places), *["levels"] * len(panel.levels)]
     return Table(f"{chart.title}: {panel.title}", header, rows, groups)
+
+
+def _spread(value: Summary) -> str:
+    return f"{number(value.mean)} (SD {number(deviation(value))}, n = {value.n})"
 
 
 def claims(found: Sequence[Statement]) -> Iterator[Block]:

@@ -20,7 +20,7 @@ from matplotlib.transforms import IdentityTransform, ScaledTranslation
 
 from threefold.report.figures import mosaic, pictures
 from threefold.report.palette import HUES, LINES, STRATEGIES, legible_on, ramp
-from threefold.report.panels import WHO, By, Chart, Line, Mark, Panel, reach
+from threefold.report.panels import WHO, By, Chart, Line, Mark, Panel, deviation, reach, scattered
 from threefold.report.svg import MANY, limits, log_ticks, spread
 from threefold.report.tables import ResultTable, TableCell
 
@@ -60,6 +60,9 @@ def _panel(panel: Panel, axis: Axes) -> None:
     axis.set_xlabel(fill(panel.x_label, 34))
     axis.grid(axis="y", color=GRID, linewidth=0.6)
     axis.set_axisbelow(True)
+    if panel.names:
+        _runs(panel, axis)
+        return
     if panel.log:
         axis.set_xscale("log")
         ticks = log_ticks([x for line in panel.lines for x in line.x])
@@ -81,6 +84,23 @@ def _panel(panel: Panel, axis: Axes) -> None:
     _label_levels(axis, panel)
     for mark in sorted(panel.marks, key=lambda mark: mark.by):
         _mark(axis, panel, mark)
+
+
+def _runs(panel: Panel, axis: Axes) -> None:
+    """Each run as a dot, the mean and the standard deviation, for each name across."""
+    for side, line in enumerate(panel.lines):
+        for x, value in zip(line.x, line.values, strict=True):
+            at = x + (side - (len(panel.lines) - 1) / 2) * 0.4
+            known = [each for each in value.per_seed if not math.isnan(each)]
+            where = [at + 0.25 * off for off in scattered(known)]
+            dots: dict[str, Any] = {"color": _color(line), "markersize": 2.6, "markeredgewidth": 0}
+            axis.plot(where, known, "o", alpha=0.45, zorder=2, **dots)
+            if not math.isnan(value.mean):
+                bar: dict[str, Any] = {"color": "black", "markersize": 3, "linewidth": 1.0, "zorder": 4}
+                axis.errorbar([at], [value.mean], yerr=[deviation(value)], fmt="o", **bar)
+    axis.set_xticks(range(len(panel.names)), [fill(name, 12) for name in panel.names])
+    axis.set_xlim(-0.5, len(panel.names) - 0.5)
+    _limits(axis, panel)
 
 
 def _mark(axis: Axes, panel: Panel, mark: Mark) -> None:
@@ -140,6 +160,8 @@ def _legend(figure: Figure, chart: Chart, empty: Sequence[Axes]) -> None:
     for name, line in sorted(chart.lines.items(), key=lambda item: item[1].hue):
         marker, size = _marker(line, bool(by))
         handle = Line2D([], [], color=_color(line), marker=marker, markersize=size, label=name)
+        if any(panel.names for panel in chart.panels):
+            handle.set(linestyle="none", marker="o")
         (handles if line.shade is None else shades).append(handle)
     handles += [Line2D([], [], linestyle="none", label=WHO[who], **MARKS[who]) for who in MARKS if who in by]
     if any(panel.lost for panel in chart.panels):
@@ -183,10 +205,12 @@ def draw_curves(table: ResultTable) -> Figure:
         moments = np.arange(tasks + 1)
         for task, (mean, sem) in enumerate(zip(means.T, sems.T, strict=True)):
             color = task_color(task, tasks)
-            axis.plot(moments[: task + 2], mean[: task + 2], color=color, linewidth=0.6, alpha=0.35)  # before its turn
-            axis.plot(moments[task + 1 :], mean[task + 1 :], color=color, linewidth=1.0)
+            turn = task + 1 if found.ends else 0
+            axis.plot(moments[: turn + 1], mean[: turn + 1], color=color, linewidth=0.6, alpha=0.35)  # before its turn
+            axis.plot(moments[turn:], mean[turn:], color=color, linewidth=1.0)
             axis.fill_between(moments, mean - sem, mean + sem, color=color, alpha=0.2, linewidth=0)
-            axis.plot([task + 1], [mean[task + 1]], marker="o", markersize=2.4, color=color, clip_on=False)
+            if turn:
+                axis.plot([turn], [mean[turn]], marker="o", markersize=2.4, color=color, clip_on=False)
         axis.set_ylim(-2, 102)
         axis.set_xlim(0, tasks)
         axis.set_yticks([0, 50, 100])
@@ -199,7 +223,7 @@ def draw_curves(table: ResultTable) -> Figure:
     ]
     across = min(tasks, 10 if len(table.columns) > 2 else 5)
     figure.legend(handles=handles, loc="outside upper center", ncols=across, handlelength=1.2, columnspacing=1.0)
-    figure.supxlabel("tasks trained", fontsize=8)
+    figure.supxlabel(", ".join(dict.fromkeys(found.after for found in table.cells)), fontsize=8)
     figure.supylabel("accuracy on each task (%)", fontsize=8)
     return figure
 
@@ -229,7 +253,8 @@ def draw_matrices(table: ResultTable) -> Figure:
     bar.outline.set_visible(False)
     bar.set_label("accuracy (%)", fontsize=7.5)
     figure.supxlabel("accuracy on task", fontsize=8)
-    figure.supylabel("after training on task", fontsize=8)
+    ends = dict.fromkeys("task" if found.ends else "stretch of training" for found in table.cells)
+    figure.supylabel(f"after {' or '.join(ends)}", fontsize=8)
     return figure
 
 

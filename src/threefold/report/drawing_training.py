@@ -9,12 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from threefold.report.drawing import GRID, WIDTH, filled, panels_of, say_who_survived, task_color
-from threefold.report.during_training import During, during, thinned
-from threefold.report.svg import SEEN
+from threefold.report.drawing import GRID, WIDTH, filled, panels_of, say_who_survived
+from threefold.report.during_training import SEEN, During, during, thinned
+from threefold.report.palette import LINES, ramp
 from threefold.report.tables import ResultTable
 
-COLUMNS = 600  # of points that a panel can tell apart
 RING: dict[str, Any] = {
     "marker": "o",
     "markersize": 4.0,
@@ -22,6 +21,7 @@ RING: dict[str, Any] = {
     "markeredgecolor": "black",
     "markeredgewidth": 0.7,
 }
+COLUMNS = 400  # in which points of a panel can be told apart in print
 
 
 def draw_training(table: ResultTable) -> Figure:
@@ -33,13 +33,14 @@ def draw_training(table: ResultTable) -> Figure:
             _panel(axis, shown)
         axis.set_ylim(-2, 102)
         axis.set_yticks([0, 50, 100])
-        axis.xaxis.set_major_locator(MaxNLocator(4))
+        axis.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 4, 5, 10], prune="upper"))
         axis.grid(axis="y", color=GRID, linewidth=0.5)
         say_who_survived(axis, found)
-    handles = [Line2D([], [], color=task_color(task, tasks), label=f"task {task + 1}") for task in range(tasks)]
+    handles = [Line2D([], [], color=_color(task, tasks), label=f"task {task + 1}") for task in range(tasks)]
     handles.append(Line2D([], [], color="black", linewidth=0.8, linestyle=(0, (3, 2)), label="earlier tasks"))
     handles.append(Line2D([], [], linestyle="none", label="lowest of a gap", **RING))
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 7), handlelength=1.4)
+    across = 7 if len(table.columns) > 2 else 4
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), across), handlelength=1.4)
     figure.supxlabel("steps of training", fontsize=8)
     figure.supylabel("accuracy on each task (%)", fontsize=8)
     return figure
@@ -51,16 +52,20 @@ def _panel(axis: Axes, shown: During) -> None:
     for step in shown.switches:
         axis.axvline(step, color="#999999", linewidth=0.5, linestyle=(0, (1, 2)), zorder=1)
     for task in range(tasks):
-        mean, sem, color = shown.mean[:, task], shown.sem[:, task], task_color(task, tasks)
-        kept = thinned(pixels.tolist(), mean)
-        axis.plot(xs[kept], mean[kept], color=color, linewidth=0.8)
-        axis.fill_between(xs[kept], (mean - sem)[kept], (mean + sem)[kept], color=color, alpha=0.2, linewidth=0)
+        kept = thinned(pixels, shown.mean[:, task])
+        mean, sem, color = shown.mean[kept, task], shown.sem[kept, task], _color(task, tasks)
+        axis.plot(xs[kept], mean, color=color, linewidth=0.8)
+        axis.fill_between(xs[kept], mean - sem, mean + sem, color=color, alpha=0.2, linewidth=0)
     earlier = shown.earlier()
     for first, last in pairwise([*shown.switches, xs[-1]] if shown.gaps else []):
         within = np.flatnonzero((xs > first) & (xs <= last))
-        within = within[thinned(pixels[within].tolist(), earlier[within])]
+        within = within[thinned(pixels[within], earlier[within])]
         axis.plot(xs[within], earlier[within], color="black", linewidth=0.7, linestyle=(0, (3, 2)))
-    for switch, gap in zip(shown.switches, shown.gaps, strict=False):
+    for gap in shown.gaps:
         if gap.depth >= SEEN:
-            axis.plot([switch + gap.at], [gap.lowest], linestyle="none", zorder=5, **RING)
+            axis.plot([shown.switches[gap.task - 1] + gap.at], [gap.lowest], linestyle="none", zorder=5, **RING)
     axis.set_xlim(0, xs[-1])
+
+
+def _color(task: int, tasks: int) -> str:
+    return ramp(0.9 * task / max(1, tasks - 1), LINES)

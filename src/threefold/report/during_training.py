@@ -15,6 +15,7 @@ from threefold.results.curve import STEPS
 from threefold.results.metrics import Gap, gaps
 
 Array = NDArray[np.float64]
+SEEN = 1.0  # points of accuracy: a gap that is less deep is not marked
 END = STEPS + 1  # the step of a task's last point, whose number may differ between seeds
 SHOWN = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)  # steps after a switch that tables list
 
@@ -27,7 +28,7 @@ class During:
     tasks: NDArray[np.int64]  # in whose training each point lies
     mean: Array  # points × tasks
     sem: Array
-    switches: Sequence[int]  # steps with which the second task begins, the third, …
+    switches: Sequence[int]  # steps after which the second task begins, the third, …; or in the middle of a fade
     gaps: Sequence[Gap]  # of the mean over seeds
 
     def earlier(self) -> Array:
@@ -62,29 +63,29 @@ def during(result: Result) -> During | None:
     tasks, steps = np.divmod(common, END + 1)
     steps = np.where(steps == END, lengths[tasks], steps)
     begins = np.cumsum([0, *lengths[: int(tasks.max()) + 1]])
+    whole = Curve(tasks, steps, tasks + 1, mean)
+    stream = result.cell.stream
+    shares = lengths.tolist() if has_ends else [int(lengths[0]) // stream.tasks] * stream.tasks
     return During(
         steps=(begins[tasks] + steps).tolist(),
         tasks=tasks,
         mean=mean,
         sem=sem,
-        switches=begins[1:-1].tolist(),
-        gaps=gaps(Curve(tasks, steps, tasks + 1, mean)) if has_ends else [],
+        switches=stream.boundaries.turns(shares),
+        gaps=gaps(whole) if has_ends else [],
     )
 
 
-def _curves(result: Result) -> Iterator[Curve]:
-    """Those of seeds that did not diverge, without empty ones."""
-    found = (record.curve for record in result.records if record.status == "finished")
-    return (curve for curve in (each.complete() for each in found if each) if len(curve.step))
+def key_of(shown: During) -> str:
+    """What is marked beside the curves, as far as it is there."""
+    if not shown.gaps:
+        return "Bands: ± 1 SEM." + " Dotted: the middle of each fade from one task to another." * bool(shown.switches)
+    told = "Bands: ± 1 SEM. Dotted: the switches of tasks. Dashed: the average over earlier tasks."
+    deep = any(gap.depth >= SEEN for gap in shown.gaps)
+    return told + " Rings: the lowest point of a gap that is made up later." * deep
 
 
-def _places(curve: Curve) -> NDArray[np.int64]:
-    """Each point as a number, rising; a task's last point has `END` for its step."""
-    last = np.append(np.diff(curve.task) > 0, True)
-    return curve.task * (END + 1) + np.where(last, END, curve.step)
-
-
-def thinned(pixels: Sequence[float], values: Array) -> list[int]:
+def thinned(pixels: Sequence[float] | Array, values: Array) -> list[int]:
     """Of many points those that can be told apart: in each column of pixels the first, the lowest, the highest, the
     last."""
     columns: dict[int, list[int]] = {}
@@ -95,6 +96,18 @@ def thinned(pixels: Sequence[float], values: Array) -> list[int]:
         own = values[column]
         kept |= {column[0], column[int(own.argmin())], column[int(own.argmax())], column[-1]}
     return sorted(kept)
+
+
+def _curves(result: Result) -> Iterator[Curve]:
+    """Those of seeds that did not diverge, without those that were tested before training only."""
+    found = (record.curve for record in result.records if record.status == "finished")
+    return (curve for curve in (each.complete() for each in found if each) if curve.total.any())
+
+
+def _places(curve: Curve) -> NDArray[np.int64]:
+    """Each point as a number, rising; a task's last point has `END` for its step."""
+    last = np.append(np.diff(curve.task) > 0, True)
+    return curve.task * (END + 1) + np.where(last, END, curve.step)
 
 
 def after_switches(section: Section) -> list[Chart]:

@@ -86,7 +86,11 @@ def difference(found: Difference) -> str:
 
 
 def number(value: float, digits: int = 2) -> str:
-    return DASH if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
+    """A value with a true minus sign, and none before zero."""
+    if math.isnan(value):
+        return DASH
+    text = f"{value:.{digits}f}"
+    return text.replace("-", "−" if float(text) else "")
 
 
 def short(value: float) -> str:

@@ -21,12 +21,12 @@ from threefold.experiments.spec import PAPER
 from threefold.report import svg
 from threefold.report.charts import charts
 from threefold.report.document import Table, evidence_of, metrics, panel_table, selected
-from threefold.report.during_training import during
+from threefold.report.during_training import during, key_of
 from threefold.report.figures import PICTURES, mosaic, pictures
 from threefold.report.formatting import DASH, NOT_RUN, count, difference, duration, moment, number, plus_minus, signed
 from threefold.report.metric_table import metric_tables
 from threefold.report.palette import HUES, LINES, ON_DARK, ramp
-from threefold.report.panels import WHO, By, Chart
+from threefold.report.panels import WHO, By, Chart, runs_of
 from threefold.report.paper_statements import statements
 from threefold.report.provenance import distinct, machine_seconds, provenance
 from threefold.report.tables import PAIRED, RULE, Column, ResultTable, incomplete, remarks, result_tables, selection
@@ -154,7 +154,7 @@ def measures(result: Result) -> list[tuple[str, str, str]]:
 
 def metric_sheets(table: ResultTable) -> list[tuple[Table, str]]:
     """All metrics, and what each is."""
-    return [(metrics(some, some.title), some.legend) for some in metric_tables(table)]
+    return [(metrics(some, f"Metrics of {some.title}"), some.legend) for some in metric_tables(table)]
 
 
 def as_json(value: Any) -> str:
@@ -190,7 +190,8 @@ templates.globals |= {
         for function in (
             *(count, difference, duration, moment, number, plus_minus, incomplete, remarks, selection, reproducing),
             *(pictures, mosaic, provenance, machine_seconds, statements, selected, panel_table, evidence_of),
-            *(anchor, table_anchor, judgements, lede, pairs, measures, metric_sheets, as_json, spec_text, during),
+            *(anchor, table_anchor, judgements, lede, pairs, measures, metric_sheets, as_json, spec_text),
+            *(during, key_of, runs_of),
         )
     },
 }

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from threefold.experiments import Cell
 from threefold.report.tables import ResultTable, TableCell
 from threefold.results import Summary, summarize
 from threefold.results.metrics import METRICS, Metric, intransigence
@@ -34,7 +36,7 @@ def metric_tables(table: ResultTable) -> list[MetricTable]:
     whole |= dict([INTRANSIGENCE])
     found = [_metric_table("tests at the ends of tasks", table, whole)]
     found.append(_metric_table("tests during training", table, curves))
-    return [each for each in found if each.columns]
+    return [each for each in found if each.columns.keys() - {METRICS[0].short}]  # the table itself has the accuracy
 
 
 def _said(metric: Metric) -> str:
@@ -56,11 +58,17 @@ def _metric_table(title: str, table: ResultTable, columns: Mapping[str, str]) ->
 
 
 def compared_with_joint(table: ResultTable, cell: TableCell) -> Summary:
-    """Intransigence, over the seeds that Offline has in the same scenario."""
-    joint = next((e for e in table.cells if e.column == cell.column and e.cell.method.name == JOINT), None)
-    if joint is None or joint is cell:
+    """Intransigence, over the seeds that Offline has, trained alike in the same scenario."""
+    others = [e for e in table.cells if e.column == cell.column and e.cell.method.name == JOINT and e is not cell]
+    joint = next((e for e in others if _way(e.cell) == _way(cell.cell)), None)
+    if joint is None or cell.cell.stream.boundaries.clock:
         return summarize([math.nan])
     known = dict(zip(joint.result.seeds, joint.result.matrix, strict=True))
     pairs = zip(cell.result.seeds, cell.result.matrix, strict=True)
     found = {seed: intransigence(matrix, known[seed]) for seed, matrix in pairs if seed in known}
     return summarize(found.values(), found) if found else summarize([math.nan])
+
+
+def _way(cell: Cell) -> dict[str, Any]:
+    """How a cell is trained, whatever the method and where it uses the task."""
+    return {name: value for name, value in cell.spec().items() if name not in ("method", "scenario")}

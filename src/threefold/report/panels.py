@@ -1,13 +1,13 @@
-"""What figures show, before anything is drawn: panels of curves over a memory budget or a hyperparameter."""
+"""What figures show, before anything is drawn: panels of curves over a budget or a hyperparameter, or of runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from math import isnan
+from math import isnan, sqrt
 from typing import Literal
 
 from threefold.report.formatting import count
-from threefold.results import Summary
+from threefold.results import Ordered, Summary
 
 By = Literal["paper", "best", "honest"]
 """Who selected a value: the paper, the best of ours on the test sets, or the rule that does not peek."""
@@ -64,6 +64,7 @@ class Panel:
     marks: Sequence[Mark] = ()
     stream: str = ""
     left_out: Sequence[str] = ()  # levels that have no mean, as a seed diverged
+    names: Sequence[str] = ()  # of the x, where these are no numbers: each run is drawn then, and no curve
 
     @property
     def title(self) -> str:
@@ -148,8 +149,17 @@ def _rounded(value: Summary | None) -> str:
     return f"{value.mean:.4f} {value.sem:.4f}" if value else ""
 
 
+def deviation(value: Summary) -> float:
+    """The standard deviation over runs."""
+    return value.sem * sqrt(value.n)
+
+
 def reach(panel: Panel) -> list[float]:
     """All that a panel must have room for: means, bands, marks, and triangles, which stand above what they mark."""
+    if panel.names:
+        every = [value for line in panel.lines for value in line.values]
+        ends = [value.mean + way * deviation(value) for value in every for way in (-1, 1)]
+        return [at for at in [*ends, *(each for value in every for each in value.per_seed)] if not isnan(at)]
     found = [value for place, line in enumerate(panel.lines) if panel.banded(place) for value in line.values]
     found += [level.value for level in panel.levels]
     edges = [value.mean + way * value.sem for value in found for way in (-1, 1) if not isnan(value.sem)]
@@ -160,8 +170,27 @@ def reach(panel: Panel) -> list[float]:
     return all_of + [mean + tip for by, mean in marked if by == "honest"]
 
 
+def scattered(values: Sequence[float]) -> list[float]:
+    """Places beside each other, within half a unit to either side, for points that would lie on each other."""
+    return [(0.618 * place) % 1 - 0.5 for place in range(len(values))]
+
+
 def seeds_of(values: Sequence[Summary]) -> str:
     """How many seeds means were taken over, in words."""
+    said = list(dict.fromkeys(runs_of(value) for value in values))
+    if len(said) == 1:
+        return said[0]
     numbers = [value.n for value in values] or [0]
-    fewest, most = min(numbers), max(numbers)
-    return count(fewest, "seed") if fewest == most else f"{fewest} to {most} seeds"
+    what = "seeds" if all(text.endswith(("seed", "seeds")) for text in said) else "runs"
+    return f"{min(numbers)} to {max(numbers)} {what}"
+
+
+def runs_of(value: Summary) -> str:
+    """20 seeds; 1 seed in 100 orders; or how many runs, where some seeds were trained in more orders than others."""
+    ordered = [seed for seed in value.seeds if isinstance(seed, Ordered)]
+    if not ordered:
+        return count(value.n, "seed")
+    seeds, orders = len({seed.seed for seed in ordered}), len({seed.order for seed in ordered})
+    if value.n == len(ordered) == seeds * orders:
+        return f"{count(seeds, 'seed')} in {count(orders, 'order')}"
+    return count(value.n, "run")

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from threefold.report.during_training import During, thinned
+from threefold.report.during_training import SEEN, During, thinned
 from threefold.report.formatting import short
 from threefold.report.palette import HUES, STRATEGIES, legible_on, ramp
-from threefold.report.panels import WHO, Level, Line, Mark, Panel, reach
+from threefold.report.panels import WHO, Level, Line, Mark, Panel, deviation, reach, scattered
 from threefold.report.tables import TableCell
 from threefold.results import Published, Summary
 
 WIDE, TALL = 340, 230
+WHOLE = 1000  # across a page
 LEFT, RIGHT, TOP, BOTTOM = 40, 8, 10, 36
 SHADES = 10  # classes r0 … r9
-SEEN = 1.0  # points of accuracy: a gap that is less deep is not marked
 MANY = 30  # points of a curve, which are not marked one by one then
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -39,8 +39,10 @@ def color(line: Line) -> str:
 class Frame:
     """A coordinate system with its axes."""
 
-    def __init__(self, xs: Sequence[float], ys: tuple[float, float], log: bool, right: int = RIGHT) -> None:
-        self.log, self.low, self.high, self.right = log, ys[0], ys[1], right
+    def __init__(
+        self, xs: Sequence[float], ys: tuple[float, float], log: bool, right: int = RIGHT, wide: int = WIDE
+    ) -> None:
+        self.log, self.low, self.high, self.edge = log, ys[0], ys[1], wide - right
         places = [self._scale(x) for x in xs]
         self.first, self.last = min(places), max(places)
 
@@ -50,7 +52,7 @@ class Frame:
     def x(self, value: float) -> float:
         span = self.last - self.first
         share = (self._scale(value) - self.first) / span if span else 0.5
-        return LEFT + 6 + share * (WIDE - LEFT - self.right - 12)
+        return LEFT + 6 + share * (self.edge - LEFT - 12)
 
     def y(self, value: float) -> float:
         return TOP + (self.high - value) / (self.high - self.low) * (TALL - TOP - BOTTOM)
@@ -65,7 +67,7 @@ class Frame:
 
     def axes(self, ticks: Sequence[tuple[float, str]], label: str, beside: str = "") -> str:
         """Ticks and grid lines, the label below, and what is written beside the vertical axis."""
-        edge, floor = WIDE - self.right, TALL - BOTTOM
+        edge, floor = self.edge, TALL - BOTTOM
         parts = []
         for value in nice(self.low, self.high):
             y = self.y(value)
@@ -99,12 +101,14 @@ def limits(values: Sequence[float], least: float = 10.0) -> tuple[float, float]:
 
 
 def chart(panel: Panel) -> str:
-    """One panel of curves."""
+    """One panel of curves, or of runs."""
+    if panel.names:
+        return _runs(panel)
     xs = sorted({x for line in panel.lines for x in line.x} | {mark.x for mark in panel.marks})
     frame = Frame(xs, limits(reach(panel)), panel.log, right=88 if panel.levels else RIGHT)
     ticks = log_ticks(xs) if panel.log else [(value, short(value)) for value in nice(xs[0], xs[-1])]
     parts = [frame.axes(ticks, panel.x_label, "average accuracy (%)")]
-    edge = WIDE - frame.right
+    edge = frame.edge
     names = sorted(panel.levels, key=lambda level: level.value.mean)
     places = spread([-frame.y(level.value.mean) for level in names], 11.5, -(TALL - BOTTOM), -TOP)
     for level, place in zip(names, places, strict=True):
@@ -115,6 +119,36 @@ def chart(panel: Panel) -> str:
     parts += [f'<path class="lost" d="M{frame.x(x) - 3:.1f} {floor - 3}l6 6m0 -6l-6 6"/>' for x in panel.lost]
     parts += [_mark(frame, panel, mark) for mark in sorted(panel.marks, key=lambda mark: mark.by)]
     return _figure(WIDE, TALL, f"{panel.title}: average accuracy over {panel.x_label}", "".join(parts))
+
+
+def _runs(panel: Panel) -> str:
+    """Each run as a dot, the mean and the standard deviation, for each name across."""
+    frame = Frame([-0.5, len(panel.names) - 0.5], limits(reach(panel)), False)
+    parts = [frame.axes([], panel.x_label, "average accuracy (%)")]
+    apart = len(panel.names) * max(map(len, panel.names)) * 6 > WIDE  # else they would meet
+    for place, name in enumerate(panel.names):
+        low = TALL - BOTTOM + 13 + 12 * (apart and place % 2)
+        parts.append(f'<text x="{frame.x(place):.1f}" y="{low}" class="mid">{escape(name)}</text>')
+    for side, line in enumerate(panel.lines):
+        body = ""
+        for x, value in zip(line.x, line.values, strict=True):
+            at = x + (side - (len(panel.lines) - 1) / 2) * 0.4
+            known = [each for each in value.per_seed if not math.isnan(each)]
+            dots = zip(scattered(known), known, strict=True)
+            body += f'<path class="runs" d="{"".join(_dot(frame, at + 0.25 * off, each) for off, each in dots)}"/>'
+            if math.isnan(value.mean):
+                continue
+            own = deviation(value)
+            tip = escape(f"{panel.names[int(x)]}, {line.label}: {value.mean:.2f}, standard deviation {own:.2f}")
+            body += f'<g><title>{tip}</title><path class="range" d="M{frame.x(at):.1f} {frame.y(value.mean - own):.1f}'
+            body += f'V{frame.y(value.mean + own):.1f}"/><circle class="mean" cx="{frame.x(at):.1f}"'
+            body += f' cy="{frame.y(value.mean):.1f}" r="2.6"/></g>'
+        parts.append(f'<g class="{color(line)}">{body}</g>')
+    return _figure(WIDE, TALL, f"{panel.title}: average accuracy of each run", "".join(parts))
+
+
+def _dot(frame: Frame, x: float, y: float) -> str:
+    return f"M{frame.x(x):.1f} {frame.y(y):.1f}h0"
 
 
 def _level(frame: Frame, level: Level, at: float, edge: int) -> str:
@@ -209,28 +243,30 @@ def forgetting(found: TableCell) -> str:
     moments = list(range(tasks + 1))
     frame = Frame(moments, (0.0, 101.0), False, right=46)
     ticks = [(float(m), str(m)) for m in moments if tasks <= 6 or m % 2 == 0]
-    parts = [frame.axes(ticks, "tasks trained")]
+    parts = [frame.axes(ticks, found.after)]
     ends = sorted(range(tasks), key=lambda task: means[-1, task])
     places = spread([-frame.y(means[-1, task]) for task in ends], 10.5, -(TALL - BOTTOM), -TOP)
     for task in range(tasks):
         ys = means[:, task].tolist()
-        before = frame.points(moments[: task + 2], ys[: task + 2])
-        after = frame.points(moments[task + 1 :], ys[task + 1 :])
+        turn = task + 1 if found.ends else 0
+        before = frame.points(moments[: turn + 1], ys[: turn + 1])
+        after = frame.points(moments[turn:], ys[turn:])
+        learned = f'<circle class="dot" cx="{frame.x(turn):.1f}" cy="{frame.y(ys[turn]):.1f}" r="2.4"/>' if turn else ""
         y = -places[ends.index(task)]
         parts.append(
             f'<g class="{shade(task / max(1, tasks - 1))}"><title>task {task + 1}: {ys[-1]:.1f} at the end</title>'
             f"{frame.band(moments, ys, sems[:, task].tolist())}"
             f'<polyline class="line faint" points="{before}"/><polyline class="line" points="{after}"/>'
-            f'<circle class="dot" cx="{frame.x(task + 1):.1f}" cy="{frame.y(ys[task + 1]):.1f}" r="2.4"/>'
+            f"{learned}"
             f'<text x="{WIDE - 44}" y="{y + 3:.1f}" class="own">task {task + 1}</text></g>'
         )
     return _figure(WIDE, TALL, "Accuracy on each task as training goes on", "".join(parts), found.survivors)
 
 
-def training(found: TableCell, shown: During) -> str:
+def training(found: TableCell, shown: During, wide: int = WIDE) -> str:
     """Accuracy on each task over all steps, the switches of tasks, the average over earlier tasks, and its gaps."""
     tasks, xs = shown.mean.shape[1], shown.steps
-    frame = Frame([0, xs[-1]], (0.0, 101.0), False, right=46)
+    frame = Frame([0, xs[-1]], (0.0, 101.0), False, right=46, wide=wide)
     parts = [frame.axes([(step, short(step)) for step in nice(0, xs[-1])], "steps of training")]
     top, floor = f"{TOP}", f"{TALL - BOTTOM}"
     parts += [f'<path class="switch" d="M{frame.x(step):.1f} {top}V{floor}"/>' for step in shown.switches]
@@ -244,7 +280,7 @@ def training(found: TableCell, shown: During) -> str:
             f'<g class="{shade(task / max(1, tasks - 1))}"><title>task {task + 1}: {mean[-1]:.1f} at the end</title>'
             f"{frame.band(own, mean[kept].tolist(), shown.sem[kept, task].tolist())}"
             f'<polyline class="line thin" points="{frame.points(own, mean[kept].tolist())}"/>'
-            f'<text x="{WIDE - 44}" y="{-places[ends.index(task)] + 3:.1f}" class="own">task {task + 1}</text></g>'
+            f'<text x="{wide - 44}" y="{-places[ends.index(task)] + 3:.1f}" class="own">task {task + 1}</text></g>'
         )
     earlier = shown.earlier()
     for first, last in pairwise([*shown.switches, xs[-1]] if shown.gaps else []):
@@ -252,13 +288,14 @@ def training(found: TableCell, shown: During) -> str:
         own = [within[place] for place in thinned([frame.x(xs[place]) for place in within], earlier[within])]
         points = frame.points([xs[place] for place in own], earlier[own].tolist())
         parts.append(f'<polyline class="earlier" points="{points}"/>')
-    for switch, gap in zip(shown.switches, shown.gaps, strict=True) if shown.gaps else ():
+    for gap in shown.gaps:
         if gap.depth >= SEEN:
+            switch = shown.switches[gap.task - 1]
             tip = f"gap of {gap.depth:.1f} points, nine tenths of it made up after {gap.recovered} steps"
             where = f'cx="{frame.x(switch + gap.at):.1f}" cy="{frame.y(gap.lowest):.1f}"'
             parts.append(f'<circle class="ring" {where} r="3.5"><title>{tip}</title></circle>')
     label = "Accuracy on each task during training"
-    return _figure(WIDE, TALL, label, "".join(parts), found.survivors)
+    return _figure(wide, TALL, label, "".join(parts), found.survivors)
 
 
 def heat_map(found: TableCell) -> str:
@@ -279,8 +316,9 @@ def heat_map(found: TableCell) -> str:
         where = f'x="{x + side / 2:.1f}" y="{y + side / 2 + 3:.1f}" font-size="{size}"'
         parts.append(f'<text {where} class="{ink}">{value:.0f}</text>')
     parts.append('<text x="128" y="226" class="mid label">accuracy on task</text>')
-    parts.append('<text transform="translate(8 100) rotate(-90)" class="mid label">after training on task</text>')
-    label = "Accuracy after each task on each task, per cent"
+    beside = "after training on task" if found.ends else "after stretch of training"
+    parts.append(f'<text transform="translate(8 100) rotate(-90)" class="mid label">{beside}</text>')
+    label = f"Accuracy after each {'task' if found.ends else 'stretch'} on each task, per cent"
     return _figure(232, 230, label, "".join(parts), found.survivors, ' class="square"')
 
 

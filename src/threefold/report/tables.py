@@ -17,7 +17,7 @@ from threefold.report.budgets import stored
 from threefold.report.formatting import count, own_parts, paper_was, short, strategy, theirs, title, untuned
 from threefold.report.labels import places
 from threefold.report.low_accuracy import Explanation, explain, together
-from threefold.results import Comparison, Outcome, Published, Summary, Verdict, compare_all
+from threefold.results import Comparison, Ordered, Outcome, Published, Summary, Verdict, compare_all
 from threefold.results.statistics import FEWEST_SEEDS
 from threefold.scenarios import SCENARIOS
 
@@ -111,6 +111,16 @@ class TableCell:
         kept = values[~np.isnan(values).any(axis=(1, 2))]
         sem = kept.std(axis=0, ddof=1) / math.sqrt(len(kept)) if len(kept) > 1 else np.zeros(kept.shape[1:])
         return kept.mean(axis=0), sem
+
+    @property
+    def ends(self) -> bool:
+        """Do its tasks end? Else the rows of the accuracy matrix come after equal stretches of training."""
+        return self.cell.stream.boundaries.clock is None
+
+    @property
+    def after(self) -> str:
+        """What the rows of the accuracy matrix come after."""
+        return "tasks trained" if self.ends else "stretches of training"
 
     @property
     def survivors(self) -> str:
@@ -324,7 +334,7 @@ def incomplete(section: Section) -> str:
         return ""
     by_stream: dict[str, Counter[str]] = {}
     for cell, number in section.lacking.items():
-        by_stream.setdefault(cell.stream.label, Counter())[_in_brief(cell)] += number
+        by_stream.setdefault(cell.stream.label, Counter())[_in_brief(section, cell)] += number
     texts = [
         f"{stream}: {', '.join(f'{name} {number}' for name, number in several.items())}"
         for stream, several in by_stream.items()
@@ -336,20 +346,27 @@ def incomplete(section: Section) -> str:
     return f"{count(section.left, 'run')} still to be trained{of_what}."
 
 
-def _in_brief(cell: Cell) -> str:
-    """The method without numbers that were given for it, but with what its stored data are used for."""
-    budget, label = stored(cell)
+def _in_brief(section: Section, cell: Cell) -> str:
+    """The method without numbers that were given for it; over budgets, what its stored data are used for."""
+    budget, label = stored(cell) if section.kind == "budgets" else (None, "")
     return untuned(own_parts(cell)) if budget is None else label
 
 
 def selection(section: Section) -> str:
-    """How the hyperparameters were chosen."""
-    if section.selected == "oracle":
-        return (
-            "selected: oracle. Hyperparameters were chosen on the test sets of all tasks, as in the paper (Appendix D),"
-            " which no learner that meets its tasks one after the other could do."
-        )
-    return f"selected: {section.selected}."
+    """How the hyperparameters were chosen, and which runs are not independent."""
+    shared = any(isinstance(seed, Ordered) for result in section.results for seed in result.seeds)
+    return (f"{ORACLE if section.selected == 'oracle' else f'selected: {section.selected}.'} {SHARED * shared}").strip()
+
+
+ORACLE = (
+    "selected: oracle. Hyperparameters were chosen on the test sets of all tasks, as in the paper (Appendix D),"
+    " which no learner that meets its tasks one after the other could do."
+)
+
+SHARED = (
+    "Runs share seeds or orders of the tasks: standard errors and tests in the tables hold for these seeds and orders,"
+    " not for others."
+)
 
 
 RULE = (

@@ -13,13 +13,13 @@ from threefold.report.provenance import machine_seconds
 from threefold.report.tables import ResultTable, TableCell, result_tables
 from threefold.results.metrics import METRICS
 
+SHOWN = tuple(metric.name for metric in METRICS if metric.name != "average_accuracy")
 COLUMNS = (
     *("experiment", "stream", "scenario", "task_id_in", "approach", "method", "written", "hyperparameters"),
     *("selected", "tasks", "boundaries", "network", "optimizer", "schedule", "iters", "epochs", "batch"),
     *("augment", "normalize", "features", "precision", "device"),
     *("seeds", "diverged_seeds", "mean", "sem", "sd", "min", "max", "per_seed"),
-    *(metric.name for metric in METRICS if metric.name != "average_accuracy"),
-    "intransigence",
+    *(f"{name}{kind}" for name in (*SHOWN, "intransigence") for kind in ("", "_sem")),
     *("published_mean", "published_sem", "published_n"),
     *("difference", "difference_low", "difference_high", "p", "allowed", "verdict"),
     *("differs_significantly_from", "explanation", "refused", "machine_seconds", "first_created", "last_created"),
@@ -75,8 +75,6 @@ def _row(table: ResultTable, found: TableCell, unlike: Sequence[str]) -> dict[st
         "min": found.lowest,
         "max": found.highest,
         "per_seed": " ".join(repr(value) for value in accuracy.per_seed),
-        **{name: summary.mean for name, summary in found.result.metrics.items() if name in COLUMNS},
-        "intransigence": compared_with_joint(table, found).mean,
         "verdict": found.judgement,
         "differs_significantly_from": "; ".join(unlike),
         "explanation": str(found.explanation or ""),
@@ -84,6 +82,11 @@ def _row(table: ResultTable, found: TableCell, unlike: Sequence[str]) -> dict[st
         "first_created": created[0],
         "last_created": created[-1],
     }
+    metrics = {name: found.result.metrics[name] for name in SHOWN} | {
+        "intransigence": compared_with_joint(table, found)
+    }
+    row |= {name: summary.mean for name, summary in metrics.items()}
+    row |= {f"{name}_sem": summary.sem for name, summary in metrics.items()}
     if published:
         row |= {"published_mean": published.mean, "published_sem": published.sem, "published_n": published.n}
     if judged:

@@ -62,7 +62,16 @@ class Curve:
 
     def complete(self) -> Self:
         """Without the points at which nothing was found: a run may take fewer steps than those beside it."""
-        there = ~np.isnan(self.accuracy).any(axis=1)
+        return self._where(~np.isnan(self.accuracy).any(axis=1))
+
+    def until(self, row: int) -> Self:
+        """What was found until so many rows of the accuracy matrix were measured."""
+        if self.has_ends:
+            return self._where(self.task < row)
+        share = self.total * self.accuracy.shape[1]
+        return self._where(share <= row * self.total.max(initial=0))
+
+    def _where(self, there: Any) -> Self:
         return replace(self, **{name: values[there] for name, values in vars(self).items() if values is not None})
 
     @property

@@ -2,12 +2,11 @@
 
 Notation: T tasks; R[i, j] is the accuracy on task j after training on tasks 1…i, in per cent; b[j] the accuracy on
 task j before any training; a[n, j] the accuracy on task j at point n of the curve where tasks were tested in training.
-A metric that needs a second task is NaN for one task, one of the curve is NaN without one, and every metric is NaN
-where it would need a row that was never measured because the run diverged.
+A metric that needs a second task is NaN for one task, one of the curve is NaN without one, most are NaN where tasks
+have no ends, and every metric is NaN where it would need a row that was never measured because the run diverged.
 """
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -134,7 +133,10 @@ def minimum_accuracy(curve: Curve) -> float:
 
 
 def worst_case_accuracy(curve: Curve) -> float:
-    """The accuracy that can be relied on at any time: (1/T) R[T, T] + (1 − 1/T) min-ACC (De Lange et al., 2023)."""
+    """The accuracy that can be relied on at any time: (1/T) a[N, T] + (1 − 1/T) min-ACC, N being the last point.
+
+    WC-ACC of De Lange et al. (2023).
+    """
     tasks = int(curve.task.max(initial=0)) + 1
     newest = float(curve.accuracy[-1, tasks - 1]) if len(curve.accuracy) else math.nan
     return newest if tasks == 1 else newest / tasks + (1 - 1 / tasks) * minimum_accuracy(curve)
@@ -143,6 +145,7 @@ def worst_case_accuracy(curve: Curve) -> float:
 class Gap(NamedTuple):
     """What a switch of tasks does to the average accuracy on all earlier tasks."""
 
+    task: int  # that begins, counted from 0
     before: float
     lowest: float
     after: float  # when the new task ends
@@ -165,31 +168,32 @@ def gaps(curve: Curve) -> list[Gap]:
         earlier = curve.accuracy[np.append(points[0] - 1, points), :task].mean(axis=1)
         steps = np.append(0, curve.step[points])
         low = int(earlier.argmin())
-        gap = Gap(earlier[0], earlier[low], earlier[-1], int(steps[low]), 0)
+        gap = Gap(task, earlier[0], earlier[low], earlier[-1], int(steps[low]), 0)
         regained = earlier[low:] >= gap.lowest + REGAINED * gap.depth
         found.append(gap._replace(recovered=int(steps[low:][regained.argmax()])) if gap.depth > 0 else gap)
     return found
 
 
-def measure(initial: ArrayLike, matrix: ArrayLike, curve: Curve | None = None) -> dict[str, float]:
-    """Every metric of one run, by name."""
+def measure(
+    initial: ArrayLike, matrix: ArrayLike, curve: Curve | None = None, *, ends: bool = True
+) -> dict[str, float]:
+    """Every metric of one run, by name. `ends`: do its tasks end? Else no row of the matrix is of a task just learned,
+    and only averages over all tasks mean anything."""
     diverged = bool(np.isnan(_square(matrix)).any())
     curve = None if curve is None or diverged else curve.complete()
-    switches = gaps(curve) if curve and curve.has_ends else []
-
-    def of_curve(metric: Callable[[Curve], float], *, with_ends: bool = True) -> float:
-        return metric(curve) if curve and len(curve.step) and (curve.has_ends or not with_ends) else math.nan
-
+    curve = curve if curve and len(curve.step) else None
+    ended = curve if curve and curve.has_ends and ends else None
+    switches = gaps(ended) if ended else []
     found = {
         "average_accuracy": average_accuracy(matrix),
-        "learning_accuracy": learning_accuracy(matrix),
-        "forgetting": forgetting(matrix),
-        "backward_transfer": backward_transfer(matrix),
-        "forward_transfer": forward_transfer(initial, matrix),
-        "average_incremental_accuracy": average_incremental_accuracy(matrix),
-        "average_anytime_accuracy": of_curve(average_anytime_accuracy, with_ends=False),
-        "minimum_accuracy": of_curve(minimum_accuracy),
-        "worst_case_accuracy": of_curve(worst_case_accuracy),
+        "learning_accuracy": learning_accuracy(matrix) if ends else math.nan,
+        "forgetting": forgetting(matrix) if ends else math.nan,
+        "backward_transfer": backward_transfer(matrix) if ends else math.nan,
+        "forward_transfer": forward_transfer(initial, matrix) if ends else math.nan,
+        "average_incremental_accuracy": average_incremental_accuracy(matrix) if ends else math.nan,
+        "average_anytime_accuracy": average_anytime_accuracy(curve) if curve else math.nan,
+        "minimum_accuracy": minimum_accuracy(ended) if ended else math.nan,
+        "worst_case_accuracy": worst_case_accuracy(ended) if ended else math.nan,
         "gap_depth": float(np.mean([gap.depth for gap in switches])) if switches else math.nan,
         "gap_recovery": float(np.mean([gap.recovered for gap in switches])) if switches else math.nan,
     }

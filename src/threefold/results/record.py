@@ -109,13 +109,16 @@ class Record:
     @cached_property
     def metrics(self) -> Mapping[str, float]:
         """What the accuracies say, by name. Computed, never stored: a metric that is added later is there for all."""
-        return measure(self.initial, self.matrix, self.curve)
+        stream = self.spec.get("stream")
+        without_ends = isinstance(stream, Mapping) and bool(stream.get("boundaries"))  # sharp ones are not written down
+        return measure(self.initial, self.matrix, self.curve, ends=not without_ends)
 
     @property
     def curve(self) -> Curve | None:
-        """What was found during training; None where nobody looked. Unpacked at each call: those of many runs at once
-        may be more than fits into memory."""
-        return Curve.of(self.curves, len(self.initial)) if self.curves else None
+        """What was found during training, while its numbers were finite; None where nobody looked. Unpacked at each
+        call: those of many runs at once may be more than fits into memory."""
+        curve = Curve.of(self.curves, len(self.initial)) if self.curves else None
+        return curve if curve is None or self.diverged_at is None else curve.until(self.diverged_at)
 
     @property
     def seconds(self) -> float:

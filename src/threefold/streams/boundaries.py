@@ -29,6 +29,10 @@ class Boundaries(Value):
         """The step with which each task of so many steps begins to come."""
         return [sum(lengths[:task]) for task in range(len(lengths))]
 
+    def turns(self, lengths: Sequence[int]) -> list[int]:
+        """The steps at which one task gives way to another, in the middle if it fades."""
+        return self.begins(lengths)[1:]
+
     def chances(self, lengths: Sequence[int], start: int, stop: int) -> Tensor:
         """The probability of each task at the steps of this range, steps × tasks."""
         raise NotImplementedError
@@ -66,18 +70,18 @@ class Blurred(_WithoutEnds):
             return None
         return f"width of blurred must be at most {most}, half of the shortest task's steps, got {self.width}."
 
-    def _ends(self, lengths: Sequence[int]) -> list[int]:
-        """Where each task gives way to the next; the last to the first."""
+    def turns(self, lengths: Sequence[int]) -> list[int]:
+        """Of each task to the next; of the last to the first."""
         return [lengths[0] // 2 + sum(lengths[1 : task + 1]) for task in range(len(lengths))]
 
     def begins(self, lengths: Sequence[int]) -> list[int]:
-        return [0, *(max(0, end - self.width) for end in self._ends(lengths)[:-1])]
+        return [0, *(max(0, end - self.width) for end in self.turns(lengths)[:-1])]
 
     def chances(self, lengths: Sequence[int], start: int, stop: int) -> Tensor:
         steps = torch.arange(start, stop, dtype=torch.float64) + 0.5  # the middle of each
         found = torch.zeros(len(steps), len(lengths), dtype=torch.float64)
         found[:, 0] = 1
-        for task, end in enumerate(self._ends(lengths)):
+        for task, end in enumerate(self.turns(lengths)):
             passed = ((steps - end) / (2 * self.width) + 0.5).clamp(0, 1) if self.width else (steps >= end).double()
             share = found[:, task] * passed
             found[:, task] -= share
@@ -92,6 +96,9 @@ class Mixed(_WithoutEnds):
 
     def begins(self, lengths: Sequence[int]) -> list[int]:
         return [0] * len(lengths)
+
+    def turns(self, lengths: Sequence[int]) -> list[int]:
+        return []
 
     def chances(self, lengths: Sequence[int], start: int, stop: int) -> Tensor:
         shares = torch.tensor(lengths, dtype=torch.float64)

@@ -1,7 +1,7 @@
 """Things with a name and hyperparameters (parts of methods, networks, optimisers), and their text: `cnn:norm=group`."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import (
@@ -59,6 +59,13 @@ class Value(BaseModel):
             if message.startswith("must be "):  # a whole sentence already
                 raise ThreefoldError(f"{key} of {cls.name} {message}.") from error
             raise ThreefoldError(f"{cls.called} {key} of {cls.name} is '{first['input']}': {message}.") from error
+
+    def __repr_args__(self) -> "Iterable[tuple[str | None, Any]]":
+        """What is not as usual: `EWC(strength=3.0)`."""
+        fields = type(self).model_fields
+        return [(name, value) for name, value in super().__repr_args__() if not name or value != fields[name].default]
+
+    __str__ = BaseModel.__repr__
 
     def written(self) -> str:
         """As the command line writes it, without what is usual: `cnn:channels=16-32,norm=group`."""

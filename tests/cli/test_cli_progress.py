@@ -10,9 +10,9 @@ import pytest
 from tiny_lab import Ended, Terminal
 
 from threefold import Dataset, Method, Split, ThreefoldError
-from threefold.cli.progress import LINES, Bars, fetching
 from threefold.engine import Progress
 from threefold.experiments import Cell, Cohort, Run, Settings
+from threefold.experiments.progress import LINES, Bars, fetching
 from threefold.scenarios import SCENARIOS
 
 Cli = Callable[..., Ended]

@@ -6,7 +6,14 @@ from tiny_lab import arrays
 
 from threefold import Dataset, Split, run
 
-for _name in ("cli.progress", "cli.reports", "cli.stopping", "experiments.request", "experiments.status", "report"):
+for _name in (
+    "experiments.progress",
+    "cli.reports",
+    "cli.stopping",
+    "experiments.request",
+    "experiments.status",
+    "report",
+):
     import_module(f"threefold.{_name}")
 _data = Dataset.from_arrays(**arrays())
 for _method in ("none", "ewc", "lwf", "er:budget=8", "dgr"):

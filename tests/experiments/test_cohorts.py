@@ -19,10 +19,10 @@ from small_cells import (
 )
 
 from threefold import Permuted
-from threefold.cli.progress import Bars
 from threefold.engine import Progress
 from threefold.experiments import Cell, Run, Settings
 from threefold.experiments.cohort import Cohort, capacity, cut, described, plan, plan_around
+from threefold.experiments.progress import Bars
 
 SPLIT = small_split()
 SCENARIOS = ("task", "domain", "class")

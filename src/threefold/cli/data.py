@@ -14,7 +14,7 @@ Name = Annotated[str | None, typer.Argument(help="Dataset; all known ones if not
 def fetch(name: Name = None) -> None:
     """Make sure that a dataset is in the data folder, whole and verified."""
     from threefold import data
-    from threefold.cli.progress import fetching
+    from threefold.experiments.progress import fetching
 
     for wanted in [name] if name else data.names():
         with fetching() as report:

@@ -71,9 +71,9 @@ def _train(
     experiments: "dict[str, Experiment]", asked: "Options", until: float | None, per_cohort: float | None, store: Path
 ) -> None:
     """Train experiments, by how the command line names them, and show what they came to."""
-    from threefold.cli.progress import Bars, fetching
     from threefold.cli.summary import show
     from threefold.experiments import Failed, Stopped, sections, train_requests
+    from threefold.experiments.progress import Bars, fetching
     from threefold.experiments.request import experiment_request
     from threefold.results import Store
 

@@ -30,10 +30,10 @@ def pretrain(
     precision: options.Precision = "auto",
 ) -> None:
     """Train networks on all classes of a dataset at once, one for each seed, and write them to a file."""
-    from threefold.cli.progress import Bars, fetching
     from threefold.cli.stopping import stopping
     from threefold.experiments import Stopped
     from threefold.experiments.pretrain import pretrain_request
+    from threefold.experiments.progress import Bars, fetching
 
     with fetching() as report:
         request = pretrain_request(

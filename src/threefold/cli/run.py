@@ -75,9 +75,9 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Train methods in scenarios, one network for each seed, and compare them with the published numbers."""
-    from threefold.cli.progress import Bars, fetching
     from threefold.cli.stopping import loaded, stopped, stopping
     from threefold.experiments import Stopped, run_request, train_requests
+    from threefold.experiments.progress import Bars, fetching
     from threefold.methods import METHODS
     from threefold.results import Store
 

@@ -17,10 +17,11 @@ from threefold.errors import ThreefoldError
 from threefold.experiments.cell import Cell
 from threefold.experiments.description import described_value
 from threefold.experiments.limits import check_runs
+from threefold.experiments.progress import fetching
 from threefold.experiments.records import environment
 from threefold.experiments.request import Asked, Request
 from threefold.experiments.result import Result
-from threefold.experiments.run import PythonWarnings
+from threefold.experiments.run import PythonBars
 from threefold.experiments.scheduler import Watcher, train_requests
 from threefold.experiments.seeds import parse_seeds
 from threefold.experiments.settings import Settings
@@ -116,7 +117,10 @@ def pretrain(
     settings: dict[str, Any] = {"iters": iters, "epochs": epochs, "lr": lr, "batch": batch, "hidden": hidden}
     settings |= {"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment}
     settings |= {"device": device, "precision": precision}
-    return pretrain_request(data, output, seeds, normalize=normalize, settings=settings).train(PythonWarnings())
+    with fetching() as report:
+        request = pretrain_request(data, output, seeds, normalize=normalize, settings=settings, report=report)
+    with PythonBars(1) as bars:
+        return request.train(bars)
 
 
 def _checked(file: Path) -> Path:

@@ -4,13 +4,33 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from threefold.errors import unknown
+from threefold.experiments import display
 from threefold.experiments.cell import Cell
-from threefold.results import Ordered, Published, Record, Seed, Summary, Verdict, seed_of, summarize, unpack, verdict
+from threefold.experiments.seeds import how_many
+from threefold.results import (
+    Ordered,
+    Paired,
+    Published,
+    Record,
+    Seed,
+    Summary,
+    Verdict,
+    paired,
+    seed_of,
+    summarize,
+    unpack,
+    verdict,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 Summaries = dict[str, Summary]
 
@@ -50,6 +70,36 @@ class Result:
     def initial(self) -> NDArray[np.float64]:
         """Accuracy on each task before any training, for each seed."""
         return np.array([record.initial for record in self.records])
+
+    def __repr__(self) -> str:
+        return f"Result({self.cell.name}: {self.accuracy} per cent, {how_many(self.seeds)})"
+
+    def _repr_html_(self) -> str:
+        return display.html(self)
+
+    def to_pandas(self, of: display.Rows = "accuracies") -> "DataFrame":
+        """The numbers as a table of pandas, of one kind.
+
+        "accuracies": a row for each accuracy, after each task (0: before training) on each task; "runs": a row for
+        each seed, with its metrics; "curves": a row for each accuracy during training (`evaluate_every`).
+        """
+        return display.table(self, of)
+
+    def plot(self, kind: display.Kind = "tasks", ax: "Axes | None" = None) -> "Axes":
+        """Draw on `ax`, or on a new figure; answers matplotlib's axes, to go on with.
+
+        "tasks": accuracy on each task after each task, mean and standard error over seeds; "curves": the same at each
+        step at which it was tested (`evaluate_every`); "matrix": the mean accuracy after each task on each task.
+        """
+        return display.plot(self, kind, ax)
+
+    def compare(self, other: "Result", metric: str = "average_accuracy") -> Paired:
+        """This minus the other over the seeds that both have, by the paired t test: difference, 95% interval, p, effect
+        size. Fewer than five seeds in common decide nothing: the interval and p are NaN then."""
+        for result in (self, other):
+            if metric not in result.metrics:
+                raise unknown("metric", metric, result.metrics)
+        return paired(self.metrics[metric], other.metrics[metric])
 
     def kept(self, name: str) -> NDArray[np.uint8]:
         """What the method kept to look at later, for each seed and task: "dreams" are generated images,

@@ -8,16 +8,17 @@ from typing import Any
 from torch import nn
 
 from threefold.engine import Optimizer, Schedule
+from threefold.experiments.progress import Bars, fetching
 from threefold.experiments.request import run_request
 from threefold.experiments.result import Result
-from threefold.experiments.scheduler import Watcher, train_requests
+from threefold.experiments.scheduler import train_requests
 from threefold.methods import Method, Part
 from threefold.networks import AnyNetwork
 from threefold.streams import Boundaries, Stream
 
 
-class PythonWarnings(Watcher):
-    """Python's own warnings are what a user of Python sees."""
+class PythonBars(Bars):
+    """Progress bars, and Python's own warnings: those are what a user of Python sees."""
 
     def warn(self, text: str) -> None:
         warnings.warn(text, stacklevel=2)
@@ -69,16 +70,19 @@ def run(
     settings |= {"evaluate_every": evaluate_every, "evaluate_first": evaluate_first}
     settings |= {"evaluate_samples": evaluate_samples, "training_curves": training_curves}
     settings |= {"device": device, "precision": precision}
-    request = run_request(
-        stream,
-        [str(scenario)],
-        [method],
-        seeds,
-        orders=orders,
-        tasks=tasks,
-        boundaries=boundaries,
-        task_id_in=task_id_in,
-        settings=settings,
-    )
-    ((result,),) = train_requests([request], store, PythonWarnings())
+    with fetching() as report:
+        request = run_request(
+            stream,
+            [str(scenario)],
+            [method],
+            seeds,
+            orders=orders,
+            tasks=tasks,
+            boundaries=boundaries,
+            task_id_in=task_id_in,
+            settings=settings,
+            report=report,
+        )
+    with PythonBars(1) as bars:
+        ((result,),) = train_requests([request], store, bars)
     return result

@@ -46,6 +46,14 @@ def seeds_in_orders(seeds: Sequence[int], orders: str | int | Iterable[int] | No
     return tuple(Ordered(seed, order) for seed in seeds for order in every)
 
 
+def how_many(seeds: Sequence[Seed]) -> str:
+    """How many seeds, and in how many orders where those are apart: `20 seeds`, `1 seed in 100 orders`."""
+    orders = {seed.order for seed in seeds if isinstance(seed, Ordered)}
+    own = {seed.seed if isinstance(seed, Ordered) else seed for seed in seeds}
+    text = f"{len(own)} seed{'s' * (len(own) != 1)}"
+    return f"{text} in {len(orders)} order{'s' * (len(orders) != 1)}" if orders else text
+
+
 def _wrong(what: str, given: object, why: str, advice: str = FORM) -> ThreefoldError:
     text = str(given)
     shown = text if len(text) <= 60 else f"{text[:57]}..."

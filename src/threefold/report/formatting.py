@@ -6,6 +6,7 @@ from threefold.experiments import Cell
 from threefold.experiments.description import given
 from threefold.methods import METHODS, Method, Part
 from threefold.results import Difference, Published, Summary
+from threefold.text import decimal
 
 DASH = "–"
 NOT_RUN = "…"
@@ -52,9 +53,7 @@ def _strategy(part: Part) -> str:
 
 
 def plus_minus(summary: Summary) -> str:
-    if math.isnan(summary.mean):
-        return "diverged"
-    return number(summary.mean) + ("" if math.isnan(summary.sem) else f" ± {summary.sem:.2f}")
+    return str(summary)
 
 
 def theirs(published: Published | None) -> str:
@@ -86,11 +85,8 @@ def difference(found: Difference) -> str:
 
 
 def number(value: float, digits: int = 2) -> str:
-    """A value with a true minus sign, and none before zero."""
-    if math.isnan(value):
-        return DASH
-    text = f"{value:.{digits}f}"
-    return text.replace("-", "−" if float(text) else "")
+    """A value with a true minus sign, and none before zero; a dash where there is none."""
+    return DASH if math.isnan(value) else decimal(value, digits)
 
 
 def short(value: float) -> str:

@@ -23,6 +23,7 @@ import numpy as np
 from scipy.special import stdtr, stdtrit  # Student's t; scipy.stats would take a second to import
 
 from threefold.results.seed import Seed
+from threefold.text import decimal
 
 CONFIDENCE = 0.95
 FEWEST_SEEDS = 5
@@ -50,6 +51,11 @@ class Summary:
     n: int
     per_seed: tuple[float, ...]
     seeds: tuple[Seed, ...] = ()  # in the order of the values; empty: not known, so nothing can be paired
+
+    def __str__(self) -> str:
+        if math.isnan(self.mean):
+            return "diverged"
+        return decimal(self.mean) + ("" if math.isnan(self.sem) else f" ± {self.sem:.2f}")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Progress bars on stderr; nothing where stderr is no terminal."""
+"""Progress bars on stderr, in a terminal or a notebook; nothing elsewhere."""
 
 import sys
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ from rich.progress import (
 
 from threefold.data import Report
 from threefold.engine import Progress as CohortProgress
-from threefold.experiments import Cohort, Result, Watcher
-from threefold.experiments.cohort import and_others
-from threefold.report.formatting import plus_minus
+from threefold.experiments.cohort import Cohort, and_others
+from threefold.experiments.result import Result
+from threefold.experiments.scheduler import Watcher
 from threefold.text import printable
 
 LINES = 8  # cohorts in training that are shown: a cluster has hundreds
@@ -31,14 +31,15 @@ class Bars(Watcher):
     """One line for the whole, one for each cohort in training, and a line left behind for each cell that is done."""
 
     def __init__(self, cells: int) -> None:
+        console = Console(stderr=True)
         self.bars = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-            console=Console(stderr=True),
-            disable=not sys.stderr.isatty(),
+            console=console,
+            disable=not (sys.stderr.isatty() or console.is_jupyter),
             transient=True,
         )
         self.whole = self.bars.add_task("all", total=cells, note="")
@@ -89,7 +90,7 @@ class Bars(Watcher):
     def done(self, result: Result) -> None:
         self.bars.advance(self.whole)
         if not self.bars.disable:
-            line = printable(f"{result.cell.name}: {plus_minus(result.accuracy)}")
+            line = printable(f"{result.cell.name}: {result.accuracy}")
             self.bars.console.print(line, highlight=False, markup=False)
 
     def warn(self, text: str) -> None:

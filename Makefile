@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: run test docs clean
+.PHONY: run test docs docs-serve clean
 
 run: $(INSTALLED)
 	$(BIN)/threefold reproduce table4 --quick --device cpu
@@ -28,9 +28,13 @@ $(INSTALLED): requirements.lock requirements-torch.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-# what the pages say about results, from the stored rows
+# what the pages say about results, from the stored rows; then all pages as a site, in .site
 docs: $(INSTALLED)
 	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
+
+docs-serve: $(INSTALLED)
+	$(BIN)/mkdocs serve
 
 clean:
 	rm -rf .venv

@@ -94,16 +94,22 @@ def write_curves(runs: Sequence[Record], stream: BinaryIO) -> None:
 
 
 def write_csv(runs: Sequence[Record], stream: BinaryIO) -> None:
-    """A row for each accuracy: after how many tasks (0: before any training), on which task (from 1)."""
+    """A row for each accuracy: after how many tasks (0: before any training), on which task (from 1).
+
+    Every row has what one selects and groups by. How the run was trained, its metrics and its spec stand on its first
+    row alone: on every row they would be most of the file.
+    """
     text = TextIOWrapper(stream, encoding="utf-8", newline="")
     header = [*columns(runs), *measured(runs), "after_tasks", "task", "accuracy"]
     writer = csv.DictWriter(text, header, restval="", lineterminator="\n")
     writer.writerow({name: plain(name) for name in header})
     for run in runs:
-        same = {name: plain(value) for name, value in (described(run) | dict(run.metrics)).items()}
+        once = {name: plain(value) for name, value in (described(run) | dict(run.metrics)).items()}
+        same = {name: once[name] for name in (*ABOUT, "tasks") if name in once}
         for after, row in enumerate((run.initial, *run.matrix)):
             for task, accuracy in enumerate(row, start=1):
-                writer.writerow(same | {"after_tasks": after, "task": task, "accuracy": plain(accuracy)})
+                writer.writerow(same | once | {"after_tasks": after, "task": task, "accuracy": plain(accuracy)})
+                once = {}
     text.detach()  # flushed, and the stream stays open
 
 

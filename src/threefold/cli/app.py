@@ -10,6 +10,7 @@ from threefold.cli import (
     data,
     experiments,
     exports,
+    forget,
     listing,
     pretrain,
     reports,
@@ -39,6 +40,7 @@ app.command("report")(reports.report)
 app.command("status")(reports.status)
 app.command("watch")(watch.watch)
 app.command("merge")(reports.merge)
+app.command("forget")(forget.forget)
 app.command("list")(listing.listing)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")

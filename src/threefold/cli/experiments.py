@@ -37,7 +37,7 @@ def reproduce(
 
     wanted = PAPER if name == "all" else (name,)
     experiments = {f"reproduce {each}": paper_experiment(each) for each in wanted}
-    asked = Options(seeds, iters, quick, _names(only), device, precision, cluster, yes=yes)
+    asked = Options(seeds, iters, quick, options.names(only), device, precision, cluster, yes=yes)
     _train(experiments, asked, time_limit, per_cohort, store)
 
 
@@ -59,12 +59,8 @@ def experiment(
     from threefold.experiments.request import Options
     from threefold.experiments.spec import load_experiment
 
-    asked = Options(seeds, iters, quick, _names(only), device, precision, cluster, yes=yes)
+    asked = Options(seeds, iters, quick, options.names(only), device, precision, cluster, yes=yes)
     _train({f"experiment {file}": load_experiment(file)}, asked, time_limit, per_cohort, store)
-
-
-def _names(only: str | None) -> list[str]:
-    return [name.strip() for name in only.split(",")] if only else []
 
 
 def _train(

@@ -2,13 +2,16 @@
 
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from threefold.cli import options
 from threefold.cli.stdout import say, write_foreign
 from threefold.errors import ThreefoldError
+
+if TYPE_CHECKING:
+    from threefold.experiments.selection import Selection
 
 app = typer.Typer(help="Hand runs over to other tools.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="File to write; an earlier one is replaced.")]
@@ -18,6 +21,8 @@ TextFile = Annotated[Path, typer.Argument(help="File to write, or - for standard
 @app.command()
 def tensorboard(
     folder: Annotated[Path, typer.Argument(help="Folder for TensorBoard's --logdir; runs that are there stay.")],
+    experiment: options.ExperimentNames = None,
+    only: options.OnlyStored = None,
     store: options.StoreFile = Path("threefold.db"),
 ) -> None:
     """Curves, metrics, spec and images of each run, for TensorBoard."""
@@ -25,33 +30,53 @@ def tensorboard(
 
     if _is_stdout(folder):
         raise ThreefoldError("folder is '-', but TensorBoard reads files; give a folder.")
-    found = records(store)
+    found = records(store, _selection(experiment, only))
     new = to_tensorboard(found, folder)
     say(f"{folder}: {new} runs written, {len(found) - new} were there already.")
 
 
 @app.command()
-def csv(file: TextFile, store: options.StoreFile = Path("threefold.db")) -> None:
+def csv(
+    file: TextFile,
+    experiment: options.ExperimentNames = None,
+    only: options.OnlyStored = None,
+    store: options.StoreFile = Path("threefold.db"),
+) -> None:
     """A row for each accuracy of each run: after so many tasks, on this task."""
-    _write_text("csv", file, store)
+    _write_text("csv", file, store, _selection(experiment, only))
 
 
 @app.command()
-def curves(file: TextFile, store: options.StoreFile = Path("threefold.db")) -> None:
+def curves(
+    file: TextFile,
+    experiment: options.ExperimentNames = None,
+    only: options.OnlyStored = None,
+    store: options.StoreFile = Path("threefold.db"),
+) -> None:
     """A row of CSV for each accuracy during training (--evaluate-every): after so many steps, on this task."""
-    _write_text("curves", file, store)
+    _write_text("curves", file, store, _selection(experiment, only))
 
 
 @app.command()
-def npz(file: File, store: options.StoreFile = Path("threefold.db")) -> None:
+def npz(
+    file: File,
+    experiment: options.ExperimentNames = None,
+    only: options.OnlyStored = None,
+    store: options.StoreFile = Path("threefold.db"),
+) -> None:
     """NumPy arrays: the first axis is a run each."""
-    _write("npz", file, store)
+    _write("npz", file, store, _selection(experiment, only))
 
 
 @app.command()
-def parquet(file: File, store: options.StoreFile = Path("threefold.db")) -> None:
+def parquet(
+    file: File,
+    experiment: options.ExperimentNames = None,
+    only: options.OnlyStored = None,
+    store: options.StoreFile = Path("threefold.db"),
+) -> None:
     """A row for each run, its accuracy matrix as nested lists."""
-    _write("parquet", file, store)
+    _write("parquet", file, store, _selection(experiment, only))
 
 
 @app.command()
@@ -74,26 +99,32 @@ def rows(file: TextFile, store: options.StoreFile = Path("threefold.db")) -> Non
     say(f"{file}: {written} runs.")
 
 
+def _selection(experiments: list[str] | None, only: str | None) -> "Selection":
+    from threefold.experiments.selection import Selection
+
+    return Selection(tuple(experiments or ()), tuple(options.names(only)))
+
+
 def _is_stdout(file: Path) -> bool:
     return str(file) == "-"
 
 
-def _write_text(kind: str, file: Path, store: Path) -> None:
+def _write_text(kind: str, file: Path, store: Path, chosen: "Selection") -> None:
     from threefold.export import FILES, records
 
     if not _is_stdout(file):
-        _write(kind, file, store)
+        _write(kind, file, store, chosen)
         return
     content = BytesIO()
-    FILES[kind].write(records(store), content)
+    FILES[kind].write(records(store, chosen), content)
     write_foreign(content.getvalue().decode())
 
 
-def _write(kind: str, file: Path, store: Path) -> None:
+def _write(kind: str, file: Path, store: Path, chosen: "Selection") -> None:
     from threefold.export import records, to_file
 
     if _is_stdout(file):
         raise ThreefoldError(f"file is '-', but {kind} is no text for standard output; give a file.")
-    found = records(store)
+    found = records(store, chosen)
     to_file(kind, found, file, store)
     say(f"{file}: {len(found)} runs.")

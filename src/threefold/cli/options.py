@@ -45,4 +45,15 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Precision = Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")]
 ClusterAt = Annotated[str | None, typer.Option("--cluster", help="Train on a Ray cluster: auto, or its ADDRESS.")]
 PerCohort = Annotated[float | None, typer.Option(help="CPUs or GPUs for each cohort on a cluster: 1, 2, or 0.5.")]
+ExperimentNames = Annotated[
+    list[str] | None, typer.Option("--experiment", help="Of this experiment alone (threefold status); may be repeated.")
+]
+OnlyStored = Annotated[
+    str | None, typer.Option("--only", help="METHOD,SCENARIO: of these alone; may name several of each.")
+]
 StoreFile = Annotated[Path, typer.Option(help="File that keeps finished runs.")]
+
+
+def names(only: str | None) -> list[str]:
+    """The names in METHOD,SCENARIO."""
+    return [name.strip() for name in only.split(",")] if only else []

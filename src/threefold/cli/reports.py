@@ -18,10 +18,13 @@ def report(
         typer.Option("-o", "--output", help="Write to this FILE, - for standard output; an earlier one is replaced."),
     ] = None,
     figures: Annotated[Path | None, typer.Option(help="Save the figures as SVG, PDF and PNG in this folder.")] = None,
+    experiment: options.ExperimentNames = None,
+    only: options.OnlyStored = None,
 ) -> None:
     """Show what the experiments in a store came to, with verdicts, in a format of your choice."""
     from threefold.errors import ThreefoldError, unknown
     from threefold.experiments import sections
+    from threefold.experiments.selection import Selection
     from threefold.experiments.status import cannot_be_read
     from threefold.report import FORMATS, HEADS, render, save_figures
     from threefold.results import Store
@@ -33,6 +36,7 @@ def report(
         found, unreadable = sections(opened), opened.unreadable()
     if not any(section.results for section in found):
         raise ThreefoldError(f"store '{store}' holds no results of an experiment; give one that does.")
+    found = Selection(tuple(experiment or ()), tuple(options.names(only))).sections(found)
     for name, why in unreadable.items():
         typer.echo(printable(f"threefold: experiment {cannot_be_read(name, why)}"), err=True)
     head, is_ours = HEADS[format], begins_with(HEADS[format])

@@ -10,18 +10,20 @@ from typing import BinaryIO, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
 from threefold.errors import ThreefoldError
+from threefold.experiments.selection import EVERYTHING, Selection
 from threefold.export.columns import ABOUT, WHERE, write_csv, write_curves, write_npz
 from threefold.extras import need
 from threefold.results import Record, Store
 from threefold.results.output import IsOurs, begins_with, explained, lock, part_name, remove_leftovers, replacing
 
 
-def records(store: Path) -> list[Record]:
-    """The runs of a store."""
+def records(store: Path, chosen: Selection = EVERYTHING) -> list[Record]:
+    """The runs of a store, or those of them that are chosen."""
     with Store(store, readonly=True) as opened:
-        found = list(opened.all())
+        found = chosen.records(opened)
     if not found:
-        raise ThreefoldError(f"store '{store}' holds no runs; give one that does.")
+        which = "runs" if chosen == EVERYTHING else "such runs"
+        raise ThreefoldError(f"store '{store}' holds no {which}; give one that does.")
     return found
 
 

@@ -125,6 +125,14 @@ class Store:
             take_in_log(connection)
         return present
 
+    def forget(self, keys: Iterable[str], experiments: Iterable[str] = ()) -> None:
+        """Remove these runs, and what was asked for under these names: all of it or, if anything fails, nothing."""
+        with self.writing() as connection:
+            connection.executemany("DELETE FROM runs WHERE key = ?", ((key,) for key in keys))
+            connection.executemany("DELETE FROM experiments WHERE name = ?", ((name,) for name in experiments))
+        with self.reading() as connection:
+            take_in_log(connection)
+
     def all(self) -> Iterator[Record]:
         """Every run, in the order of storing."""
         with explained(self.path, self._patience):

@@ -1,0 +1,101 @@
+"""Some of what a store holds: by experiment, method, scenario and age."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from threefold.errors import ThreefoldError, unknown
+from threefold.experiments.result import Result
+from threefold.experiments.section import Section
+from threefold.results import Record, Store, in_spec, run_key
+from threefold.scenarios import SCENARIOS
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is chosen: of each kind that is named, one must fit. Nothing named: all."""
+
+    experiments: Sequence[str] = ()
+    only: Sequence[str] = ()  # methods and scenarios
+    days: float | None = None  # stored longer ago than that
+
+    def __post_init__(self) -> None:
+        if self.days is not None and not 0 <= self.days < 10**6:
+            raise ThreefoldError(f"older-than must be a number of days from 0 on, got {self.days:g}.")
+
+    def sections(self, found: Sequence[Section]) -> list[Section]:
+        """Of these experiments those that are chosen, with the cells that are."""
+        check_known("experiment", self.experiments, (section.name for section in found))
+        cells = [cell for section in found for cell in section.cells]
+        self._check_only(cell.method.name for cell in cells)
+        chosen = [section for section in found if not self.experiments or section.name in self.experiments]
+        return [self._part_of(section) for section in chosen] if self.only else chosen
+
+    def records(self, store: Store) -> list[Record]:
+        """The runs of a store that are chosen."""
+        check_known("experiment", self.experiments, store.experiments())
+        asked = store.experiments()
+        keys = {key for name in self.experiments for key in keys_of(asked[name])}
+        every = [record for record in store.all() if not self.experiments or record.key in keys]
+        self._check_only(record.spec["method"]["name"] for record in every)
+        return [record for record in every if self._fits(record)]
+
+    def _fits(self, record: Record) -> bool:
+        return self._named(record.spec["method"]["name"], record.spec["scenario"]["name"]) and (
+            self.days is None or _age(record) > timedelta(days=self.days)
+        )
+
+    def _named(self, method: str, scenario: str) -> bool:
+        scenarios = {name for name in self.only if name in SCENARIOS}
+        methods = {*self.only} - scenarios
+        return (not methods or method in methods) and (not scenarios or scenario in scenarios)
+
+    def _check_only(self, methods: Iterable[str]) -> None:
+        check_known("only", self.only, {*methods, *SCENARIOS})
+
+    def _part_of(self, section: Section) -> Section:
+        def some(results: Sequence[Result]) -> list[Result]:
+            return [each for each in results if self._named(each.cell.method.name, each.cell.scenario.name)]
+
+        cells = [cell for cell in section.cells if self._named(cell.method.name, cell.scenario.name)]
+        return replace(
+            section,
+            results=some(section.results),
+            validation=some(section.validation),
+            cells=cells,
+            left=sum(section.lacking.get(cell, 0) for cell in cells),
+            refused=[(c, why) for c, why in section.refused if self._named(c.method.name, c.scenario.name)],
+        )
+
+
+EVERYTHING = Selection()
+
+
+def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Is each of these names known?"""
+    there = set(known)
+    for name in names:
+        if name not in there:
+            raise unknown(what, name, there)
+
+
+def keys_of(asked: Mapping[str, Any]) -> set[str]:
+    """The keys of all runs that an experiment asks for."""
+    return {run_key(cell["spec"] | in_spec(seed)) for cell in asked["cells"] for seed in cell["seeds"]}
+
+
+def _age(record: Record) -> timedelta:
+    return datetime.now(UTC) - datetime.fromisoformat(record.created)
+
+
+def to_forget(store: Store, selection: Selection) -> tuple[set[str], set[str]]:
+    """The keys of the runs to forget, and the experiments to forget with them.
+
+    Whole experiments are forgotten with their runs, but for those that another experiment shows too.
+    """
+    keys = {record.key for record in selection.records(store)}
+    if selection.only or selection.days is not None:
+        return keys, set()
+    others = [asked for name, asked in store.experiments().items() if name not in selection.experiments]
+    return keys.difference(*map(keys_of, others)), set(selection.experiments)

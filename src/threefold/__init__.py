@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from threefold.data import Dataset, load
+    from threefold.data import Dataset, load, register_dataset
     from threefold.errors import ThreefoldError
     from threefold.experiments.pretrain import pretrain
     from threefold.experiments.result import Result
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
         hyper,
         register,
     )
-    from threefold.networks import encoder
-    from threefold.results import Store
+    from threefold.networks import encoder, register_network
+    from threefold.results import Store, register_metric
     from threefold.scenarios import SCENARIOS
-    from threefold.streams import OwnStream, Permuted, Rotated, Several, Split, Stream, Task, Timed
+    from threefold.streams import OwnStream, Permuted, Rotated, Several, Split, Stream, Task, Timed, register_stream
     from threefold.version import VERSION as __version__
 
 _HOME = {
-    "threefold.data": ("Dataset", "load"),
+    "threefold.data": ("Dataset", "load", "register_dataset"),
     "threefold.errors": ("ThreefoldError",),
     "threefold.experiments.pretrain": ("pretrain",),
     "threefold.experiments.result": ("Result",),
@@ -48,9 +48,19 @@ _HOME = {
         *("AGEM", "DGR", "DGRDistill", "ER", "EWC", "ICaRL", "LwF", "Offline", "OnlineEWC", "SI", "XdG"),
         *("Method", "Part", "hyper", "register"),
     ),
-    "threefold.networks": ("encoder",),
-    "threefold.streams": ("OwnStream", "Permuted", "Rotated", "Several", "Split", "Stream", "Task", "Timed"),
-    "threefold.results": ("Store",),
+    "threefold.networks": ("encoder", "register_network"),
+    "threefold.streams": (
+        "OwnStream",
+        "Permuted",
+        "Rotated",
+        "Several",
+        "Split",
+        "Stream",
+        "Task",
+        "Timed",
+        "register_stream",
+    ),
+    "threefold.results": ("Store", "register_metric"),
     "threefold.scenarios": ("SCENARIOS",),
 }
 
@@ -87,6 +97,10 @@ __all__ = [
     "load",
     "pretrain",
     "register",
+    "register_dataset",
+    "register_metric",
+    "register_network",
+    "register_stream",
     "run",
 ]
 

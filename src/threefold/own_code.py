@@ -29,12 +29,17 @@ def imported(module: str, name: str, what: str) -> Any:
     return own
 
 
-def _module(module: str, told: str) -> ModuleType:
+def module_of(name: str, what: str) -> ModuleType:
+    """A file of the user's such as `my_methods.py`, or an importable module."""
+    return _module(name, f"{what} '{name}'", "use FILE.py or the name of a module")
+
+
+def _module(module: str, told: str, use: str = "use FILE.py:NAME") -> ModuleType:
     """A file or module of the user's; `told`: how a sentence names what was asked for."""
     try:
         return _from_file(Path(module)) if module.endswith(".py") else import_module(module)
     except FileNotFoundError as error:
-        raise ThreefoldError(f"{told} names a file that is not there; use FILE.py:NAME.") from error
+        raise ThreefoldError(f"{told} names a file that is not there; {use}.") from error
     except Exception as error:  # a user's file may raise anything
         raise ThreefoldError(f"{told} cannot be imported ({type(error).__name__}: {error}).") from error
 

@@ -1,7 +1,7 @@
 """Things with a name and hyperparameters (parts of methods, networks, optimisers), and their text: `cnn:norm=group`."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import (
@@ -73,6 +73,15 @@ class Value(BaseModel):
 
 
 V = TypeVar("V", bound=Value)
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")  # so that the command line can write it
+
+
+def check_name(what: str, name: str, taken: Container[str]) -> None:
+    """Can something of the user's have this name on the command line?"""
+    if not isinstance(name, str) or not NAME.fullmatch(name) or name == "all":
+        raise ThreefoldError(f"{what} must be a letter, then letters, digits, - or _ (not 'all'), got '{name}'.")
+    if name in taken:
+        raise ThreefoldError(f"{what} is '{name}', which threefold has already; use another name.")
 
 
 def written_as(kind: type[Value] | None, name: str, every: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ def reproduce(
     precision: options.Precision = "auto",
     cluster: options.ClusterAt = None,
     per_cohort: options.PerCohort = None,
+    plugin: options.Plugin = None,
     store: options.StoreFile = Path("threefold.db"),
 ) -> None:
     """Reproduce a table or figure of the paper and judge it by the published numbers."""
@@ -53,6 +54,7 @@ def experiment(
     precision: options.Precision = "auto",
     cluster: options.ClusterAt = None,
     per_cohort: options.PerCohort = None,
+    plugin: options.Plugin = None,
     store: options.StoreFile = Path("threefold.db"),
 ) -> None:
     """Run an experiment of your own, as `reproduce` runs the paper's."""

@@ -23,6 +23,7 @@ def tensorboard(
     folder: Annotated[Path, typer.Argument(help="Folder for TensorBoard's --logdir; runs that are there stay.")],
     experiment: options.ExperimentNames = None,
     only: options.OnlyStored = None,
+    plugin: options.Plugin = None,
     store: options.StoreFile = Path("threefold.db"),
 ) -> None:
     """Curves, metrics, spec and images of each run, for TensorBoard."""
@@ -40,6 +41,7 @@ def csv(
     file: TextFile,
     experiment: options.ExperimentNames = None,
     only: options.OnlyStored = None,
+    plugin: options.Plugin = None,
     store: options.StoreFile = Path("threefold.db"),
 ) -> None:
     """A row for each accuracy of each run: after so many tasks, on this task."""
@@ -51,6 +53,7 @@ def curves(
     file: TextFile,
     experiment: options.ExperimentNames = None,
     only: options.OnlyStored = None,
+    plugin: options.Plugin = None,
     store: options.StoreFile = Path("threefold.db"),
 ) -> None:
     """A row of CSV for each accuracy during training (--evaluate-every): after so many steps, on this task."""
@@ -62,6 +65,7 @@ def npz(
     file: File,
     experiment: options.ExperimentNames = None,
     only: options.OnlyStored = None,
+    plugin: options.Plugin = None,
     store: options.StoreFile = Path("threefold.db"),
 ) -> None:
     """NumPy arrays: the first axis is a run each."""
@@ -73,6 +77,7 @@ def parquet(
     file: File,
     experiment: options.ExperimentNames = None,
     only: options.OnlyStored = None,
+    plugin: options.Plugin = None,
     store: options.StoreFile = Path("threefold.db"),
 ) -> None:
     """A row for each run, its accuracy matrix as nested lists."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
 
 import typer
 
+from threefold.cli import options
 from threefold.cli.stdout import console
 from threefold.text import printable
 
@@ -19,6 +20,7 @@ def listing(
     what: Annotated[
         str, typer.Argument(help="methods, streams, boundaries, scenarios, networks, optimizers or schedules.")
     ],
+    plugin: options.Plugin = None,
 ) -> None:
     """What there is: methods with their hyperparameters and where they work, streams, networks, and so on."""
     from threefold.errors import unknown
@@ -77,6 +79,7 @@ def _values_of(what: str) -> "Table":
 
     from threefold.engine import OPTIMIZERS, SCHEDULES
     from threefold.networks import NETWORKS
+    from threefold.networks.spec import REGISTERED as OWN_NETWORKS
     from threefold.streams import BOUNDARIES
 
     kinds: dict[str, Mapping[str, type[Value]]] = {
@@ -88,7 +91,14 @@ def _values_of(what: str) -> "Table":
     table = _table(what, "what it is", "hyperparameters")
     for name, kind in kinds[what].items():
         table.add_row(name, escape((kind.__doc__ or "").splitlines()[0]), escape(_fields(kind)))
+    for name, own in OWN_NETWORKS.items() if what == "network" else ():
+        table.add_row(name, escape(printable(_first_line(own))), "")
     return table
+
+
+def _first_line(own: object) -> str:
+    """What the docstring of something of the user's says first."""
+    return ((own.__doc__ or "").strip().splitlines() or [""])[0]
 
 
 def _fields(kind: "type[Value]") -> str:
@@ -131,6 +141,7 @@ def _streams() -> "Table":
     from rich.markup import escape
 
     from threefold.streams import STREAMS
+    from threefold.streams.find import REGISTERED
 
     numbers = ("tasks", "iterations", "learning rate", "hidden units", "batch")
     widths = {"what it does": 27, "tasks": 8, "learning rate": 8, "hidden units": 6}
@@ -139,6 +150,8 @@ def _streams() -> "Table":
         d = stream.defaults
         each = (stream.default_tasks or "one for each dataset", d.iters, d.lr, d.hidden, d.batch)
         table.add_row(stream.name, stream.meaning, escape(_fields(stream.options_type)), *map(str, each))
+    for name, own in REGISTERED.items():
+        table.add_row(name, escape(printable(_first_line(own))))
     return table
 
 

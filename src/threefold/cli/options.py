@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from threefold.cli import plugins
 from threefold.errors import ThreefoldError
 
 
@@ -40,6 +41,15 @@ Normalize = Annotated[
     bool, typer.Option("--normalize", help="Normalise the data with the training data's mean and deviation.")
 ]
 Augment = Annotated[bool, typer.Option("--augment", help="Shift and mirror images at random, at each step anew.")]
+Plugin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        callback=plugins.load,
+        is_eager=True,
+        help="Import FILE.py or a module that registers methods, networks, streams, …; may be repeated.",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Train them all, even if these are more than 10,000 runs.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Precision = Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")]

@@ -28,6 +28,7 @@ def pretrain(
     augment: options.Augment = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
+    plugin: options.Plugin = None,
 ) -> None:
     """Train networks on all classes of a dataset at once, one for each seed, and write them to a file."""
     from threefold.cli.stopping import stopping

@@ -20,6 +20,7 @@ def report(
     figures: Annotated[Path | None, typer.Option(help="Save the figures as SVG, PDF and PNG in this folder.")] = None,
     experiment: options.ExperimentNames = None,
     only: options.OnlyStored = None,
+    plugin: options.Plugin = None,
 ) -> None:
     """Show what the experiments in a store came to, with verdicts, in a format of your choice."""
     from threefold.errors import ThreefoldError, unknown
@@ -53,7 +54,7 @@ def report(
         write_output(output, whole.encode(errors="replace"), is_ours, store)
 
 
-def status(store: options.StoreFile = Path("threefold.db")) -> None:
+def status(store: options.StoreFile = Path("threefold.db"), plugin: options.Plugin = None) -> None:
     """Tell what is done, running and left, and how long the rest will take."""
     from threefold.experiments.status import status_of
     from threefold.results import Store

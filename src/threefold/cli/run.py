@@ -71,6 +71,7 @@ def run(
     precision: options.Precision = "auto",
     time_limit: options.TimeLimit = None,
     yes: options.Yes = False,
+    plugin: options.Plugin = None,
     store: options.StoreFile = Path("threefold.db"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:

@@ -14,6 +14,7 @@ def watch(
     host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own asks for a token.")] = (
         "127.0.0.1"
     ),
+    plugin: options.Plugin = None,
 ) -> None:
     """Show in a browser what runs now and what is done, while it happens. Reads the store, changes nothing."""
     from threefold.extras import need

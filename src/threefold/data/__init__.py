@@ -1,6 +1,7 @@
 """Datasets as tensors in memory: known ones from verified sources, or the user's own."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +14,9 @@ from threefold.data.npz import load_npz
 from threefold.data.progress import Report
 from threefold.data.sources import obtain
 from threefold.errors import ThreefoldError, unknown
+from threefold.values import check_name
 
-__all__ = ["Dataset", "Encoder", "FileState", "Report", "check", "fetch", "joined", "load", "names"]
+__all__ = ["Dataset", "Encoder", "FileState", "Report", "check", "fetch", "joined", "load", "names", "register_dataset"]
 
 
 class FileState(NamedTuple):
@@ -27,6 +29,17 @@ class FileState(NamedTuple):
 def names() -> tuple[str, ...]:
     """The known datasets."""
     return tuple(CATALOG)
+
+
+REGISTERED: dict[str, Callable[[], Dataset]] = {}
+
+
+def register_dataset(name: str, read: Callable[[], Dataset]) -> None:
+    """Make data of your own known by a name: `--data NAME`, `split-NAME`. `read` is called when they are asked for."""
+    check_name("name of a dataset", name, CATALOG)
+    if not callable(read):
+        raise ThreefoldError(f"dataset must be given as a function that reads it, got {read!r}.")
+    REGISTERED[name] = read
 
 
 def load(name_or_path: str | Path, *, report: Report | None = None) -> Dataset:
@@ -42,6 +55,11 @@ def load(name_or_path: str | Path, *, report: Report | None = None) -> Dataset:
         return joined([each[piece] for piece in pieces])
     if Path(name_or_path).suffix.lower() == ".npz":
         return load_npz(_expanded(Path(name_or_path)))
+    if read := REGISTERED.get(str(name_or_path)):
+        made = read()
+        if not isinstance(made, Dataset):
+            raise ThreefoldError(f"dataset '{name_or_path}' must be read as a Dataset, got a {type(made).__name__}.")
+        return made
     entry = _entry(str(name_or_path))
     found = obtain(entry, report=report).found
     arrays = entry.read({file.name: found[file] for file in entry.files})
@@ -86,4 +104,4 @@ def _entry(name: str) -> KnownDataset:
         raise ThreefoldError(
             f"data file '{name}' does not end in .npz; give an .npz file or one of {', '.join(CATALOG)}."
         )
-    raise unknown("dataset", name, CATALOG)
+    raise unknown("dataset", name, [*CATALOG, *REGISTERED])

@@ -16,7 +16,7 @@ from threefold.methods.method import Method
 from threefold.methods.part import Part
 from threefold.methods.regularization import EWC, SI, OnlineEWC
 from threefold.methods.replay import DGR, DGRDistill, LwF
-from threefold.values import check_keys, pairs_of
+from threefold.values import check_keys, check_name, pairs_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ class Entry:
 
 
 METHODS: dict[str, Entry] = {}
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")  # so that the command line can write it
 
 
 def register(part: type[Part] | None, strategy: str, title: str, meaning: str = "", name: str = "") -> None:
@@ -41,11 +40,7 @@ def register(part: type[Part] | None, strategy: str, title: str, meaning: str = 
         raise ThreefoldError(f"method must be a class that inherits from Part, got {part!r}.")
     name = getattr(part, "name", "") if part else name
     whose = f"name of {part.__name__}" if part else "name"
-    if not NAME.fullmatch(name) or name == "all":
-        raise ThreefoldError(f"{whose} must be a letter, then letters, digits, - or _ (not 'all'), got '{name}'.")
-    known = METHODS.get(name)
-    if known and (known.part is None or is_ours(known.part)):
-        raise ThreefoldError(f"{whose} is '{name}', which threefold has already; use another name.")
+    check_name(whose, name, {known.name for known in METHODS.values() if known.part is None or is_ours(known.part)})
     meaning = meaning or ((part.__doc__ or "").strip().splitlines() or [""])[0]
     METHODS[name] = Entry(name, title, strategy, meaning, part)
 

@@ -6,7 +6,15 @@ from threefold.networks.features import encoder
 from threefold.networks.layers import Shift, initial_params
 from threefold.networks.mlp import MLP
 from threefold.networks.resnet import ResNet18
-from threefold.networks.spec import NETWORKS, AnyNetwork, MLPNetwork, OwnNetwork, find_network, written_shape
+from threefold.networks.spec import (
+    NETWORKS,
+    AnyNetwork,
+    MLPNetwork,
+    OwnNetwork,
+    find_network,
+    register_network,
+    written_shape,
+)
 from threefold.networks.structure import GateOn, Structure
 from threefold.networks.vae import LATENT, VAE, ConvolutionalVAE, Decoder
 from threefold.networks.weights import Weights
@@ -31,6 +39,7 @@ __all__ = [
     "encoder",
     "find_network",
     "initial_params",
+    "register_network",
     "uniform",
     "with_addressed_dropout",
     "written_shape",

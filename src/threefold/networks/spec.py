@@ -6,14 +6,14 @@ from typing import Annotated, Any, Protocol
 from pydantic import BeforeValidator, ConfigDict, InstanceOf, PositiveInt
 from torch import nn
 
-from threefold.errors import ThreefoldError
+from threefold.errors import ThreefoldError, unknown
 from threefold.networks.cnn import CNN, Norm
 from threefold.networks.layers import Activation
 from threefold.networks.mlp import MLP
 from threefold.networks.resnet import ResNet18
 from threefold.networks.weights import Weights, load_weights
 from threefold.own_code import own_code
-from threefold.values import Value, as_text, build, hyper, known, listed, pairs_of
+from threefold.values import Value, as_text, build, check_name, hyper, known, listed, pairs_of
 
 
 class Shapes(Protocol):
@@ -97,6 +97,17 @@ class ResNetNetwork(_OfImages):
 NETWORKS: dict[str, type[Network]] = {kind.name: kind for kind in (MLPNetwork, CNNNetwork, ResNetNetwork)}
 
 
+REGISTERED: dict[str, Callable[[Any], nn.Module]] = {}
+
+
+def register_network(name: str, function: Callable[[Any], nn.Module]) -> None:
+    """Make a network of your own known by a name: `--network NAME`."""
+    check_name("name of a network", name, NETWORKS)
+    if not callable(function):
+        raise ThreefoldError(f"network must be a class or function that takes the setting, got {function!r}.")
+    REGISTERED[name] = function
+
+
 class OwnNetwork:
     """A network of the user's: a class or function that takes the setting and gives a module.
 
@@ -147,9 +158,13 @@ def find_network(given: Any) -> AnyNetwork:
         raise ThreefoldError(
             f"network must be a name such as 'cnn:norm=group', or a function of the setting, got {given!r}."
         )
+    if given in REGISTERED:
+        return OwnNetwork(REGISTERED[given], given)
     if own := own_code(given, "network", NETWORKS):
         return OwnNetwork(own, given)
     name, values = pairs_of(given, "network")
+    if name not in NETWORKS:
+        raise unknown("network", name, [*NETWORKS, *REGISTERED])
     if name in NETWORKS and "init" in values:
         return build(NETWORKS, "network", name, {**values, "init": load_weights(values["init"])})
     return build(NETWORKS, "network", name, values)

@@ -13,13 +13,13 @@ from threefold.report.provenance import machine_seconds
 from threefold.report.tables import ResultTable, TableCell, result_tables
 from threefold.results.metrics import METRICS
 
-SHOWN = tuple(metric.name for metric in METRICS if metric.name != "average_accuracy")
 COLUMNS = (
     *("experiment", "stream", "scenario", "task_id_in", "approach", "method", "written", "hyperparameters"),
     *("selected", "tasks", "boundaries", "network", "optimizer", "schedule", "iters", "epochs", "batch"),
     *("augment", "normalize", "features", "precision", "device"),
     *("seeds", "diverged_seeds", "mean", "sem", "sd", "min", "max", "per_seed"),
-    *(f"{name}{kind}" for name in (*SHOWN, "intransigence") for kind in ("", "_sem")),
+)
+VERDICT = (
     *("published_mean", "published_sem", "published_n"),
     *("difference", "difference_low", "difference_high", "p", "allowed", "verdict"),
     *("differs_significantly_from", "explanation", "refused", "machine_seconds", "first_created", "last_created"),
@@ -29,7 +29,8 @@ COLUMNS = (
 def render(sections: Sequence[Section]) -> str:
     """Empty where there is no such number; refused pairs have a row with the reason."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    metrics = [f"{name}{kind}" for name in (*_metrics(), "intransigence") for kind in ("", "_sem")]
+    writer = csv.DictWriter(text, [*COLUMNS, *metrics, *VERDICT], restval="", lineterminator="\n")
     writer.writeheader()
     for section in sections:
         for table in result_tables(section):
@@ -42,6 +43,11 @@ def render(sections: Sequence[Section]) -> str:
                 row |= {"approach": dash.strategy, "method": dash.row, "refused": dash.reason}
                 writer.writerow({name: plain(value) for name, value in row.items()})
     return text.getvalue()
+
+
+def _metrics() -> list[str]:
+    """All but the accuracy, which has columns of its own."""
+    return [metric.name for metric in METRICS if metric.name != "average_accuracy"]
 
 
 def _row(table: ResultTable, found: TableCell, unlike: Sequence[str]) -> dict[str, object]:
@@ -82,7 +88,7 @@ def _row(table: ResultTable, found: TableCell, unlike: Sequence[str]) -> dict[st
         "first_created": created[0],
         "last_created": created[-1],
     }
-    metrics = {name: found.result.metrics[name] for name in SHOWN} | {
+    metrics = {name: found.result.metrics[name] for name in _metrics()} | {
         "intransigence": compared_with_joint(table, found)
     }
     row |= {name: summary.mean for name, summary in metrics.items()}

@@ -5,6 +5,7 @@ Accuracies are in per cent, as in the paper. Nothing here trains, and importing 
 
 from threefold.results.curve import Curve
 from threefold.results.merge import merge, together
+from threefold.results.metrics import register_metric
 from threefold.results.packed import pack, shown_images, unpack
 from threefold.results.published import Outcome, Published, Verdict, lookup, published_cells, verdict
 from threefold.results.record import Record, run_key, utc_now
@@ -36,6 +37,7 @@ __all__ = [
     "paired",
     "published_cells",
     "read_seed",
+    "register_metric",
     "run_key",
     "seed_of",
     "shown_images",

@@ -7,12 +7,15 @@ have no ends, and every metric is NaN where it would need a row that was never m
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from threefold.errors import ThreefoldError
 from threefold.results.curve import Curve
+from threefold.values import check_name
 
 Array = NDArray[np.float64]
 REGAINED = 0.9  # share of a gap's depth after which it counts as over: the last tenth is noise
@@ -27,7 +30,7 @@ class Metric(NamedTuple):
     meaning: str
 
 
-METRICS = (
+METRICS = [
     Metric("average_accuracy", "ACC", "Average accuracy", "over all tasks at the end"),
     Metric("learning_accuracy", "LA", "Learning accuracy", "on each task right after it was learned"),
     Metric("forgetting", "F", "Forgetting", "fall from the best accuracy ever had"),
@@ -39,7 +42,22 @@ METRICS = (
     Metric("worst_case_accuracy", "WC-ACC", "Worst-case accuracy", "the last task's, and the lowest of all others"),
     Metric("gap_depth", "gap", "Depth of the stability gap", "dip of earlier tasks after a switch that is made up"),
     Metric("gap_recovery", "recovery", "Recovery from the stability gap", "steps until nine tenths are made up"),
-)
+]
+Measured = Callable[[Array, Array, Curve | None], float]
+REGISTERED: dict[str, Measured] = {}
+
+
+def register_metric(name: str, short: str, title: str, meaning: str, measured: Measured) -> None:
+    """Make a metric of your own known: tables and results have it, of old runs too.
+
+    `measured` is called with the accuracy on each task before training, the accuracy after each task (rows) on each
+    task, and the curve during training or None; accuracies are in per cent, rows of a diverged run NaN.
+    """
+    check_name("name of a metric", name, {metric.name for metric in METRICS} - REGISTERED.keys())
+    if short in {metric.short for metric in METRICS if metric.name != name}:
+        raise ThreefoldError(f"short is '{short}', which another metric has; use another.")
+    METRICS[:] = [metric for metric in METRICS if metric.name != name] + [Metric(name, short, title, meaning)]
+    REGISTERED[name] = measured
 
 
 def average_accuracy(matrix: ArrayLike) -> float:
@@ -197,7 +215,9 @@ def measure(
         "gap_depth": float(np.mean([gap.depth for gap in switches])) if switches else math.nan,
         "gap_recovery": float(np.mean([gap.recovered for gap in switches])) if switches else math.nan,
     }
-    assert list(found) == [metric.name for metric in METRICS]
+    own = (np.asarray(initial, float), _square(matrix), curve)
+    found |= {name: float(measured(*own)) for name, measured in REGISTERED.items()}
+    assert found.keys() == {metric.name for metric in METRICS}
     return found
 
 

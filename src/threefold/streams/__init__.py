@@ -1,7 +1,7 @@
 """Task streams: a seed becomes a sequence of tasks, as index sets and pixel maps into one tensor, never copies."""
 
 from threefold.streams.boundaries import BOUNDARIES, SHARP, Boundaries, find_boundaries
-from threefold.streams.find import STREAMS, NamedStream, find, kind_of
+from threefold.streams.find import STREAMS, NamedStream, find, kind_of, register_stream
 from threefold.streams.own import OwnStream
 from threefold.streams.permuted import Permuted
 from threefold.streams.recorded import RecordedStream
@@ -31,4 +31,5 @@ __all__ = [
     "find",
     "find_boundaries",
     "kind_of",
+    "register_stream",
 ]

@@ -16,7 +16,7 @@ from threefold.streams.several import Several
 from threefold.streams.split import Split
 from threefold.streams.stream import Defaults, Stream
 from threefold.streams.timed import Timed
-from threefold.values import pairs_of
+from threefold.values import check_name, pairs_of
 
 STREAMS: dict[str, type[Stream]] = {kind.name: kind for kind in (Split, Permuted, Rotated, Several, Timed)}
 
@@ -64,11 +64,22 @@ class NamedStream:
         return stream
 
 
+REGISTERED: dict[str, type[Stream] | Callable[..., Any]] = {}
+
+
+def register_stream(name: str, stream: type[Stream] | Callable[..., Any]) -> None:
+    """Make a stream of your own, a class or a function of a seed, known by a name: `threefold run NAME --data …`."""
+    check_name("name of a stream", name, STREAMS)
+    if not callable(stream):
+        raise ThreefoldError(f"stream must be a subclass of Stream or a function of a seed, got {stream!r}.")
+    REGISTERED[name] = stream
+
+
 def find(text: str) -> NamedStream:
     """The stream, its data and its options in a text ('split' alone names no data)."""
     module = text.partition(":")[0]
     ours = module.partition("-")[0] in STREAMS and not module.endswith(".py")
-    if own := None if ours else own_code(text, "stream", ()):
+    if own := None if ours else REGISTERED.get(text) or own_code(text, "stream", ()):
         if not isinstance(own, type):
             return NamedStream(OwnStream, function=own, text=text)
         if not issubclass(own, Stream):
@@ -85,7 +96,7 @@ def kind_of(name: str) -> type[Stream]:
     """The stream of ours that `split-mnist` names; whatever the name is, nothing is imported."""
     kind = STREAMS.get(name.partition("-")[0])
     if kind is None:
-        raise unknown("stream", name, [*STREAMS, *(f"{kind}-mnist" for kind in (*STREAMS,)[:3])])
+        raise unknown("stream", name, [*STREAMS, *REGISTERED, *(f"{kind}-mnist" for kind in (*STREAMS,)[:3])])
     if name.endswith("-"):
         raise ThreefoldError(f"stream '{name}' has no data after the hyphen; use {name[:-1]} or {name}mnist.")
     return kind

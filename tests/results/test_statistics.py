@@ -250,6 +250,8 @@ def test_results_stand_alone():
         "threefold.memory",
         "threefold.reading",
         "threefold.results",
+        "threefold.text",
+        "threefold.values",
     )
     assert {name for name in outside if not name.startswith(allowed)} == set()
     assert "scipy.special" in outside

@@ -1,5 +1,7 @@
-"""Runs for other tools: TensorBoard, pandas and R (CSV), NumPy, Parquet. Each run with its curves, matrix, metrics
-and spec. Accuracies are in per cent; a number that was never measured, because a run diverged, is left out or NaN."""
+"""Runs for other tools: TensorBoard, pandas and R (CSV), NumPy, Parquet, with matrix, metrics and spec.
+
+Accuracies are in per cent; a number that was never measured, because a run diverged, is left out or NaN.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

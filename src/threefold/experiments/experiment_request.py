@@ -34,7 +34,7 @@ class Options:
     precision: str = "auto"
     cluster: str | None = None
     cuda: bool | None = None  # has the cluster GPUs? None: there is none
-    yes: bool = False  # are more runs meant than anybody would ask for by mistake?
+    yes: bool = False  # are very many runs intended (`limits.MANY_RUNS`)?
 
 
 class _Planned(NamedTuple):

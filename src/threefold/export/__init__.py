@@ -59,7 +59,7 @@ def to_tensorboard(runs: Sequence[Record], folder: Path) -> int:
 
 @contextmanager
 def _aside(folder: Path) -> Iterator[Path]:
-    """A folder for what is not whole yet, beside the one that is asked for."""
+    """A temporary folder next to the requested one, for what is not yet complete."""
     remove_leftovers(folder.absolute())
     aside = part_name(folder.absolute())
     aside.mkdir()

@@ -1,4 +1,4 @@
-"""What the measured numbers are worth: each cell beside the published one, and the methods beside each other."""
+"""What the measured numbers mean: each cell compared with the published one, and the methods with each other."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The one kind of error a user can mend."""
+"""The one kind of error: something that the user can fix."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

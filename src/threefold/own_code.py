@@ -25,7 +25,9 @@ def imported(module: str, name: str, what: str) -> Any:
     """What a file such as `my_nets.py`, or an importable module, has under that name."""
     found = _module(module, f"{what} '{module}:{name}'")
     if not callable(own := getattr(found, name, None)):
-        raise ThreefoldError(f"{what} '{module}:{name}' must name a class or function, and {module} has none of it.")
+        raise ThreefoldError(
+            f"{what} '{module}:{name}' must name a class or function, and {module} has none of that name."
+        )
     return own
 
 

@@ -1,7 +1,8 @@
 """Randomness is addressed, not consumed.
 
 Every draw comes from a generator keyed by (seed, purpose, where). So what a replica draws depends on its own seed only,
-whoever trains beside it; a resumed run needs no generator state; and changing one part does not shift another's draws.
+not on the others in its stack; a resumed run needs no generator state; and changing one part does not shift another's
+draws.
 """
 
 from hashlib import blake2b

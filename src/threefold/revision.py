@@ -12,7 +12,7 @@ PATIENCE = 10.0  # seconds
 def revision(package: Path = Path(__file__).parent) -> str | None:
     """The git revision of threefold's own source, where it is a checkout; elsewhere what THREEFOLD_REVISION says.
 
-    Installed inside somebody else's repository, threefold is not described by that repository's revision. And git runs
+    Installed inside another repository, threefold is not described by that repository's revision. And git runs
     programs that a repository names (core.fsmonitor, hooks, filters, remote helpers): so only what reads commits is
     asked of it, with those settings off, and whether files were changed is found out here.
     """

@@ -235,15 +235,15 @@ def die_with_little_memory(folder: Path) -> None:
 
 def slow_to_plan(folder: Path) -> None:
     """A hook: it takes longer than a second until it is known what there is to train."""
-    from threefold.experiments import request
+    from threefold.experiments import experiment_request as module
 
-    made = request.experiment_request
+    made = module.experiment_request
 
     def slowly(*given: Any) -> Any:
         time.sleep(1.2)
         return made(*given)
 
-    request.experiment_request = slowly
+    module.experiment_request = slowly
 
 
 def stuck_in_the_third(folder: Path) -> None:

@@ -135,6 +135,11 @@ def changed(lines: File, place: Place, value: Any) -> File:
     return lines
 
 
+def apart() -> File:
+    """A good file in which nothing is shared: what is changed here stays as it is there."""
+    return json.loads(json.dumps(good_file()))  # type: ignore[no-any-return]
+
+
 def read_by_all(cli: Callable[..., Ended], store: str, *, drawn: bool = False) -> None:
     """Every command that shows a store, and the live page: none may fail, whatever a merge let in."""
     from threefold.experiments import sections

@@ -28,7 +28,7 @@ RUNS = 2 * 9
 def trained(folder: Path) -> Path:
     """The experiment, its data and its store, a.db, in a folder."""
     from threefold.experiments import train_requests
-    from threefold.experiments.request import Options, experiment_request
+    from threefold.experiments.experiment_request import Options, experiment_request
     from threefold.experiments.spec import load_experiment
 
     furnish(folder, SPEC)

@@ -384,7 +384,7 @@ def test_what_does_not_fit_into_memory_is_refusal(lab: Path, cli: Cli, monkeypat
 
 
 def test_an_error_of_our_own_keeps_its_traceback(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what a user can mend becomes a sentence: a bug must not hide."""
+    """Only what a user can fix becomes a sentence: a bug must not hide."""
 
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError

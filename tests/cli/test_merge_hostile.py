@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from experiment_lab import alter
-from hostile_rows import File, changed, good_file, places, read_by_all, written
+from hostile_rows import File, apart, changed, good_file, places, read_by_all, written
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_lab import Ended, contents
@@ -158,11 +158,6 @@ REFUSED: dict[str, tuple[tuple[str | int, ...], Any, str]] = {  # where, what, a
     "another number of runs": ((0, "runs"), 3, "the first line names 3"),
     "a number of runs that is none": ((0, "runs"), "all", "is wrong"),
 }
-
-
-def apart() -> File:
-    """A good file in which nothing is shared: what is changed here stays as it is there."""
-    return json.loads(json.dumps(good_file()))  # type: ignore[no-any-return]
 
 
 @pytest.fixture

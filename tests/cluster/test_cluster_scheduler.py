@@ -82,7 +82,7 @@ def test_three_failures_are_written_down_and_the_rest_goes_on(
     cells, store, heard = [cell(small, Fragile(), iters=20), cell(small, "none", iters=20)], tmp_path / "a.db", Heard()
     trouble.write_text("error")
     reason = "3 times, at last by ValueError: the second task is too much"
-    with pytest.raises(Failed, match=rf"fragile ×2 failed \({reason}\); everything else is done; mend that "):
+    with pytest.raises(Failed, match=rf"fragile ×2 failed \({reason}\); everything else is done; fix it "):
         train_cells(cells, SEEDS, store, heard, executor=cluster)
     assert len(heard.warnings) == 3
     assert heard.warnings[-1] == f"split-small Class-IL fragile ×2 failed: {reason}. The others go on."

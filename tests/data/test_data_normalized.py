@@ -15,8 +15,9 @@ import threefold
 from threefold import scenarios
 from threefold.data import Dataset, FileState, dataset
 from threefold.errors import ThreefoldError
-from threefold.experiments import Cell, request
+from threefold.experiments import Cell
 from threefold.experiments.command import run_command
+from threefold.experiments.experiment_request import Options, experiment_request
 from threefold.experiments.settings import Settings
 from threefold.experiments.spec import Experiment
 from threefold.methods import Method
@@ -165,8 +166,8 @@ def test_held_out_data_are_normalised_without_themselves():
     data = made(2, 2, samples=30)
     spec = Experiment.model_validate(tomllib.loads(EXPERIMENT) | {"name": "held", "validation": {"share": 0.4}})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(request, "load", lambda name, report: data)
-        asked = request.experiment_request(spec, request.Options(device="cpu"), "held.toml").asked
+        patch.setattr("threefold.experiments.experiment_request.load", lambda name, report: data)
+        asked = experiment_request(spec, Options(device="cpu"), "held.toml").asked
     found = {each.validation: each.cell.stream.data.fingerprint for each in asked}
     assert found == {False: data.normalized().fingerprint, True: data.validation(0.4).normalized().fingerprint}
 

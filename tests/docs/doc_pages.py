@@ -21,6 +21,7 @@ from threefold.cli import main
 from threefold.data import Dataset, idx
 from threefold.data.catalog import CATALOG, File, KnownDataset, Mirror
 from threefold.methods import METHODS
+from threefold.results import Store
 from threefold.streams import Defaults, Permuted, Split
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -151,6 +152,25 @@ class Follower(Desk):
             assert words_of(printed) == words_of(expected), printed
             assert numbers_of(printed) == pytest.approx(numbers_of(expected), abs=10)
         return block.code
+
+
+def following(page: str) -> Any:
+    """A fixture: a desk at which the whole page was followed, once for all tests of a file."""
+
+    @pytest.fixture(scope="module")
+    def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+        with desk(tmp_path_factory.mktemp("page")) as place:
+            follower = Follower(place.folder, place.patch)
+            follower.follow(page)
+            yield follower
+
+    return followed
+
+
+def kept(desk: Desk) -> list[dict[str, Any]]:
+    """The specs of the runs in the desk's store."""
+    with Store(desk.folder / "threefold.db", readonly=True) as store:
+        return [dict(record.spec) for record in store.all()]
 
 
 def words_of(text: str) -> list[str]:

@@ -1,19 +1,19 @@
 """docs/your-own-network.md: its code and commands run as they stand, and what it says of modules is so."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from doc_pages import DOCS, Desk, Follower, blocks, code_in, desk, numbers_of, rows
+from doc_pages import DOCS, Desk, blocks, code_in, following, kept, numbers_of, rows
 from torch import Tensor, nn
 from torch.nn import functional
 
 import threefold
-from threefold import Dataset, Part, Split, Store, ThreefoldError
+from threefold import Dataset, Part, Split, ThreefoldError
 from threefold.engine.optimizer import OPTIMIZERS, find_optimizer
 from threefold.engine.schedule import SCHEDULES, find_schedule
 from threefold.experiments import Cell, Settings
@@ -24,24 +24,12 @@ from threefold.scenarios import SCENARIOS
 
 PAGE = "your-own-network.md"
 QUICK = {"scenario": "class", "seeds": 2, "iters": 2, "batch": 16, "store": None, "device": "cpu"}
-
-
-@pytest.fixture(scope="module")
-def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    with desk(tmp_path_factory.mktemp("network")) as place:
-        follower = Follower(place.folder, place.patch)
-        follower.follow(PAGE)
-        yield follower
+followed = following(PAGE)
 
 
 @pytest.fixture(scope="module")
 def tiles(followed: Desk) -> Dataset:
     return threefold.load(followed.folder / "tiles.npz")
-
-
-def kept(followed: Desk) -> list[dict[str, Any]]:
-    with Store(followed.folder / "threefold.db", readonly=True) as store:
-        return [dict(record.spec) for record in store.all()]
 
 
 def test_a_module_is_short(followed: Desk) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from doc_pages import DOCS, Desk, Follower, blocks, code_in, desk, numbers_of, rows
+from doc_pages import DOCS, Desk, blocks, code_in, following, kept, numbers_of, rows
 
 import threefold
-from threefold import Dataset, OwnStream, Rotated, Several, Split, Store, Stream, Task, ThreefoldError, Timed
+from threefold import Dataset, OwnStream, Rotated, Several, Split, Stream, Task, ThreefoldError, Timed
 from threefold.data.catalog import CATALOG
 from threefold.experiments import run_request
 from threefold.methods import METHODS, Method, Setting, parse
@@ -24,14 +24,7 @@ from threefold.streams import BOUNDARIES, STREAMS, find, find_boundaries
 PAGE = "your-own-stream.md"
 QUICK: dict[str, Any] = {"iters": 2, "hidden": 4, "batch": 16, "device": "cpu"}
 TEXT = (DOCS / PAGE).read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    with desk(tmp_path_factory.mktemp("stream")) as place:
-        follower = Follower(place.folder, place.patch)
-        follower.follow(PAGE)
-        yield follower
+followed = following(PAGE)
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +36,6 @@ def signs(followed: Desk) -> Dataset:
 def mine(followed: Desk) -> dict[str, Any]:
     """What the page's files define."""
     return {**vars(__import__("my_streams")), **vars(__import__("my_classes"))}
-
-
-def kept(followed: Desk) -> list[dict[str, Any]]:
-    with Store(followed.folder / "threefold.db", readonly=True) as store:
-        return [dict(record.spec) for record in store.all()]
 
 
 def test_the_first_stream_is_ten_lines(followed: Desk) -> None:

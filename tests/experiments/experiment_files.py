@@ -8,7 +8,7 @@ from small_cells import cells_of
 
 from threefold.experiments import Request
 from threefold.experiments.description import written
-from threefold.experiments.request import Options, experiment_request
+from threefold.experiments.experiment_request import Options, experiment_request
 from threefold.experiments.spec import load_experiment
 
 TOP = """

@@ -26,7 +26,7 @@ from threefold.experiments import (
 )
 from threefold.experiments.cohort import Cohort, capacity, plan
 from threefold.experiments.executor import Local
-from threefold.experiments.request import Options, experiment_request
+from threefold.experiments.experiment_request import Options, experiment_request
 from threefold.experiments.scheduler import Scheduler
 from threefold.experiments.spec import paper_experiment
 from threefold.methods import parse

@@ -71,7 +71,7 @@ def test_a_method_is_divided_by_the_none_that_was_measured_in_turn_with_it(
     assert len(measured) == len(METHODS)
     rows = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
     assert [row[4].strip() for row in rows] == ["1.50"] * len(METHODS)
-    assert "÷ none: beside a step of None that was measured in turn with the method's" in shown
+    assert "÷ none: relative to a step of None that was measured in turn with the method's" in shown
     page = " ".join((Path(__file__).parents[2] / "docs" / "performance.md").read_text(encoding="utf-8").split())
     assert "a step of None was measured in turn with each method: it is the ratio of these two medians." in page
 

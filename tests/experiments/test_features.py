@@ -224,7 +224,7 @@ BAD = {
     "nothing": (lambda x: None, "are a NoneType; give a floating-point tensor, a row for each input."),
     "not finite": (lambda x: x.flatten(1) / 0, "have numbers that are not finite; give finite ones."),
     "random": (drawn, "drawn give other numbers for the same inputs the second time; put modules into eval mode."),
-    "broken": (broken, "broken fail for inputs of shape (80, 3, 8, 8) (ValueError: of no use); mend that."),
+    "broken": (broken, "broken fail for inputs of shape (80, 3, 8, 8) (ValueError: of no use); fix it."),
 }
 
 

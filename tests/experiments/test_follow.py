@@ -15,7 +15,6 @@ from tiny_lab import Ended
 import threefold
 from threefold.cli.summary import shortened
 from threefold.experiments import Section, sections
-from threefold.experiments import request as request_module
 from threefold.experiments.status import status_of
 from threefold.report import render
 from threefold.report.tables import result_tables
@@ -179,7 +178,7 @@ def test_a_users_experiment_is_measured_by_its_own_file(
     text = THREE + "[quick]\niters = 5\nhidden = 4\ntasks = 1\nseeds = 1\n"
     if data is None:
         own = threefold.Dataset.from_arrays(**dict(np.load("small.npz")), name="mnist")
-        monkeypatch.setattr(request_module, "load", lambda *_, **__: own)
+        monkeypatch.setattr("threefold.experiments.experiment_request.load", lambda *_, **__: own)
         text = text.replace('data = "small.npz"', 'data = "mnist"')
     section = follow(text, **options)
     assert list(section.shortened) == told

@@ -19,8 +19,8 @@ from threefold.data import Dataset
 from threefold.errors import ThreefoldError
 from threefold.experiments import Cell, Settings, Stopped, limits, train_requests
 from threefold.experiments.cohort import capacity
+from threefold.experiments.experiment_request import Options, experiment_request
 from threefold.experiments.limits import LARGEST, Sizes, check_runs, in_bytes
-from threefold.experiments.request import Options, experiment_request
 from threefold.experiments.spec import load_experiment
 from threefold.methods import Method, Part, hyper, parse
 from threefold.methods.part import Setting

@@ -90,7 +90,7 @@ def test_places_in_several_parts_are_told_apart() -> None:
         ),
         (
             "stream = 'split'\n[[parts]]\nstream = 'split'\nmethods = [{ method = 'none' }]",
-            "field 'stream' stands beside the [[parts]]; it must be inside each of them",
+            "field 'stream' is outside the [[parts]]; it must be inside each of them",
         ),
         (
             "stream = 'split-mnist'\nmethods = [{ method = 'none', with = { x = 1 } }]",

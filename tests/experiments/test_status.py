@@ -11,7 +11,7 @@ from small_cells import paper_request, small_mnist
 
 from threefold.cli.summary import shortened
 from threefold.experiments import Asked, Request, sections, train_requests
-from threefold.experiments.request import Options, experiment_request
+from threefold.experiments.experiment_request import Options, experiment_request
 from threefold.experiments.spec import Experiment
 from threefold.experiments.status import status_of, time_left
 from threefold.report.provenance import provenance

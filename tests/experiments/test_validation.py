@@ -12,7 +12,7 @@ from small_cells import cells_of
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
 from threefold.experiments import sections, train_requests
-from threefold.experiments.request import Options, experiment_request
+from threefold.experiments.experiment_request import Options, experiment_request
 from threefold.experiments.spec import Experiment
 from threefold.report.charts import charts
 from threefold.results import Store

@@ -19,7 +19,7 @@ import torch
 from processor import processor
 from small_cells import cells_of, runs, seeds_of, train_cells
 
-from threefold.experiments.request import Options, experiment_request
+from threefold.experiments.experiment_request import Options, experiment_request
 from threefold.experiments.spec import load_experiment
 from threefold.results import Rows
 

@@ -189,9 +189,9 @@ UNKNOWN = [
     ("streams_of_mine.py:Other", "stream 'streams_of_mine.py:Other' must be a subclass of Stream or a function, got"
      " <class 'streams_of_mine.Other'>."),
     ("streams_of_mine.py:NUMBER", "stream 'streams_of_mine.py:NUMBER' must name a class or function, and"
-     " streams_of_mine.py has none of it."),
+     " streams_of_mine.py has none of that name."),
     ("streams_of_mine.py:wole", "stream 'streams_of_mine.py:wole' must name a class or function, and streams_of_mine.py"
-     " has none of it."),
+     " has none of that name."),
     ("streams_of_mine.py", "stream 'streams_of_mine.py' lacks the name of a class or function; use"
      " streams_of_mine.py:whole or streams_of_mine.py:Whole or streams_of_mine.py:Twice or streams_of_mine.py:Wants or"
      " streams_of_mine.py:Forgets or streams_of_mine.py:Abstract or streams_of_mine.py:Refuses or"

@@ -89,7 +89,7 @@ TRANSFORMS = [
     (
         lambda x: x @ torch.ones(3, 3),
         f"{TRANSFORM} fail for inputs of shape (2, 1, 2, 2) (RuntimeError: mat1 and mat2 shapes cannot be multiplied"
-        " (4x2 and 3x3)); mend that.",
+        " (4x2 and 3x3)); fix it.",
     ),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Speed, as ratios: a training step beside the same networks one by one, and beside what the hardware could do."""
+"""Speed, as ratios: a training step compared with the same networks one by one, and with the limits of the hardware."""
 
 from threefold.bench.accuracy import compare
 from threefold.bench.evaluation import bench_evaluation

@@ -1,4 +1,4 @@
-"""How long a grid takes beside as many seeds: whole short trainings, with all that happens between tasks."""
+"""How long a grid takes compared with as many seeds: whole short trainings, with all that happens between tasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

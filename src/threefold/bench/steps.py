@@ -1,4 +1,4 @@
-"""How long a training step takes, beside the same networks trained one after the other and the bare matrix products.
+"""How long a training step takes, compared with the same networks one by one and the bare matrix products.
 
 All are measured in one process, in turns, on the same shapes, batches and data; what is reported are medians.
 """
@@ -50,7 +50,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Cost:
-    """Milliseconds per training step of all replicas with a method, beside None's and beside its floor."""
+    """Milliseconds per training step of all replicas with a method, compared with None's and its floor."""
 
     method: str
     scenario: str

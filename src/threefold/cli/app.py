@@ -1,4 +1,4 @@
-"""The commands, and how their errors are told: one sentence, exit status 2, no traceback."""
+"""The commands, and how they report errors: one sentence, exit status 2, no traceback."""
 
 import sys
 from typing import Annotated, NoReturn

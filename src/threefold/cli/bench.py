@@ -53,7 +53,7 @@ def bench(
             case What.STEPS:
                 _show(steps, bench.bench(where, rounds=rounds or 9))
                 _show(f"{second}, {on}", bench.bench_methods(where, kind, rounds=rounds or 9))
-                say("÷ none: beside a step of None that was measured in turn with the method's")
+                say("÷ none: relative to a step of None that was measured in turn with the method's")
                 say("floor: the larger of products and memory, at the rates of a large product and a large copy here")
             case What.NETWORKS:
                 _show(steps, bench.bench_networks(where, rounds or 9))

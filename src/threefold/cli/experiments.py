@@ -11,7 +11,7 @@ from threefold.cli import options, stopping
 from threefold.errors import ThreefoldError
 
 if TYPE_CHECKING:
-    from threefold.experiments.request import Options
+    from threefold.experiments.experiment_request import Options
     from threefold.experiments.spec import Experiment
 
 NAMES = "table4, table5, tableB1, figureC1, figureD1, figureD2 or all (of these); taskfree, stability or orders."
@@ -33,7 +33,7 @@ def reproduce(
     store: options.StoreFile = Path("threefold.db"),
 ) -> None:
     """Reproduce a table or figure of the paper and judge it by the published numbers."""
-    from threefold.experiments.request import Options
+    from threefold.experiments.experiment_request import Options
     from threefold.experiments.spec import PAPER, paper_experiment
 
     wanted = PAPER if name == "all" else (name,)
@@ -58,7 +58,7 @@ def experiment(
     store: options.StoreFile = Path("threefold.db"),
 ) -> None:
     """Run an experiment of your own, as `reproduce` runs the paper's."""
-    from threefold.experiments.request import Options
+    from threefold.experiments.experiment_request import Options
     from threefold.experiments.spec import load_experiment
 
     asked = Options(seeds, iters, quick, options.names(only), device, precision, cluster, yes=yes)
@@ -71,8 +71,8 @@ def _train(
     """Train experiments, by how the command line names them, and show what they came to."""
     from threefold.cli.summary import show
     from threefold.experiments import Failed, Stopped, sections, train_requests
+    from threefold.experiments.experiment_request import experiment_request
     from threefold.experiments.progress import Bars, fetching
-    from threefold.experiments.request import experiment_request
     from threefold.results import Store
 
     stopping.loaded()

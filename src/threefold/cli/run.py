@@ -130,7 +130,7 @@ def _epochs(epochs: int | None, iters: int | None, online: bool) -> int | None:
 
 
 def typed(words: "Sequence[str]") -> str:
-    """What was typed, but for the store (whoever shows it knows where it found it) and the time it might take."""
+    """The command as typed, without the store (which is known where it is shown) and the time limit."""
     program = ["threefold"] if Path(words[0]).name in ("threefold", "__main__.py") else ["python", words[0]]
     rest, kept = iter(words[1:]), []
     for word in rest:

@@ -1,4 +1,4 @@
-"""Standard output and standard error that are closed, full, or read by somebody who has enough."""
+"""Standard output and standard error that are closed, full, or read only in part."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ def prepare() -> None:
 
     A descriptor that is closed would be given to the next file that is opened, such as the store, and whatever a
     library writes to standard error would end in it: so it is opened on the null device. Without standard error a
-    command does its work; without standard output nobody would see what it found, so it is refused.
+    command does its work; without standard output its results could not be seen, so it is refused.
     """
     closed = _open_missing_descriptors()
     sys.stderr = _safe(sys.stderr, 2)
@@ -55,14 +55,14 @@ def _safe(stream: TextIO | None, descriptor: int) -> TextIO:
 
 
 class Descriptor(FileIO):
-    """Drops what nobody reads any more (`threefold list methods | head -1`); a full disk is told once, if it can be.
+    """Drops what is no longer read (`threefold list methods | head -1`); a full disk is reported once, if possible.
 
-    Training must go on, and end with the status it has earned, whoever stops reading.
+    Training must continue, and end with its own status, even if its output is no longer read.
     """
 
     def __init__(self, descriptor: int, stream: TextIO | None = None) -> None:
         super().__init__(descriptor, "w", closefd=False)
-        self._stream = stream  # which would close the descriptor if nobody held it
+        self._stream = stream  # without a reference to it, the descriptor would be closed
         self._gone = False
 
     def write(self, data: Any, /) -> int:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def write(content: str) -> None:
-    """Write text as it is, now: a full disk is told in a sentence (`standard_streams`), and not when Python ends."""
+    """Write text as it is, now: a full disk is reported in a sentence (`standard_streams`), not when Python exits."""
     sys.stdout.write(content)
     sys.stdout.flush()
 

@@ -22,7 +22,7 @@ from enum import Enum
 from types import FrameType
 from typing import NoReturn
 
-MORE_TO_DO = 3  # exit status: stopped as asked, the same command goes on
+MORE_TO_DO = 3  # exit status: stopped on request, the same command continues
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TRAINING_COMMANDS = ("run", "reproduce", "experiment")
 
@@ -118,7 +118,7 @@ def stopped(left: int) -> NoReturn:
 
 
 def trains() -> bool:
-    """Is the command one that trains and stores, so that it goes on where it was stopped?"""
+    """Is the command one that trains and stores, so that it resumes where it was stopped?"""
     return any(word in TRAINING_COMMANDS for word in sys.argv[1:2])
 
 

@@ -13,7 +13,7 @@ PARSER = "Input should be "  # how the parser begins to say what a value must be
 
 
 class Command(TyperCommand):
-    """A command that refuses an option given twice: nobody knows which of the two was meant."""
+    """A command that refuses an option given twice: it is unclear which of the two was meant."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         seen: dict[str, str] = {}

@@ -33,7 +33,7 @@ def connection(address: str) -> Iterator[None]:
 
 
 def _check_port(address: str) -> None:
-    """Ray would wait for minutes where nobody answers."""
+    """Ray would wait for minutes for an address that does not answer."""
     host, _, port = address.rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()

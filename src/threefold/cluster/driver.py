@@ -65,7 +65,7 @@ class Cluster:
         return " and ".join(f"{number:g} {name}s" for name, number in self.need.items())
 
     def memory(self, device: str) -> int:
-        """Of a GPU nobody here can tell: what is too large for it is halved."""
+        """A worker's GPU memory is not known here: a cohort that is too large for it is halved."""
         if device == "cuda":
             return WITHOUT_LIMIT
         machines = [node["Resources"] for node in self._nodes() if node["Resources"].get("CPU")]
@@ -107,7 +107,7 @@ class Cluster:
 
     def attend(self) -> None:
         ready: list[Any] = ray.wait(list(self.remotes), timeout=WAIT)[0]
-        if ready:  # and whoever else is
+        if ready:  # and all others that are
             ready = ray.wait(list(self.remotes), num_returns=len(self.remotes), timeout=0)[0]
         for each in ready:
             try:

@@ -111,6 +111,6 @@ def _from_driver(
     name: str, fingerprint: str, is_normalized: bool, features: str, arrays: dict[str, NDArray[Any]]
 ) -> Dataset:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # these arrays cannot be written to, and nobody does
+        warnings.simplefilter("ignore")  # these arrays are read-only, and never written to
         train_x, train_y, test_x, test_y = (torch.from_numpy(arrays[field]) for field in TENSORS)
     return Dataset(name, train_x, train_y, test_x, test_y, fingerprint, is_normalized, features)

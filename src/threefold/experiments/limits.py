@@ -1,4 +1,4 @@
-"""Sizes that no machine can hold, and plans that nobody meant, are refused before anything is built or written.
+"""Sizes that no machine can hold, and plans too large to be intended, are refused before anything is built or written.
 
 Only memory is refused, never time. What is needed is counted too low rather than too high, by plain arithmetic: what
 could be trained is let through, and no network of five billion units is built to find out how large it is.
@@ -172,7 +172,7 @@ def check_curve(stream: Stream, training: Training) -> None:
 
 
 def check_runs(cells: int, runs: int, *, confirmed: bool) -> None:
-    """A plan must fit into memory itself; and if it is very large, somebody must have meant it."""
+    """A plan must fit into memory itself; and a very large one must be confirmed (`--yes`)."""
     need, free = CELL_BYTES * cells + RUN_BYTES * runs, available_memory() or BEYOND
     if need > free:
         raise ThreefoldError(

@@ -134,12 +134,12 @@ class Lock:
         self._write()
 
     def _write(self) -> None:
-        """In one go and never shorter than before, so that nobody reads half of it."""
+        """In one go and never shorter than before, so that no reader sees half of it."""
         self._written = time.monotonic()
         note = {"process": os.getpid(), "machine": platform.node(), "cohorts": self._cohorts}
         assert self._file is not None
         number = self._file.fileno()
-        with suppress(OSError):  # where the disk is full nobody hears how far we are, but training goes on
+        with suppress(OSError):  # on a full disk progress is not shown, but training continues
             os.pwrite(number, json.dumps(note).encode().ljust(os.fstat(number).st_size), 0)
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ def remove_dead(folder: Path) -> None:
 
 def progress_notes(folder: Path) -> list[Note]:
     """What live processes and killed ones last said of the cohorts that they train. Whatever else is in the folder, or
-    in place of a note, is passed over, or told to be unreadable where a live process has it."""
+    in place of a note, is ignored, or reported as unreadable where a live process has it."""
     found: list[Note] = []
     for path in _locks(folder):
         with suppress(OSError), open_file(path, follow=False) as file:

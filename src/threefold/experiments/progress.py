@@ -124,5 +124,5 @@ def fetching() -> Iterator[Report]:
             bars.update(known[text], completed=done, total=total)
 
         yield report
-    for text in damaged:  # had it failed, the error would have told of them
+    for text in damaged:  # had it failed, the error would have named them
         console.print(printable(f"threefold: {text}"), highlight=False, markup=False, soft_wrap=True)

@@ -27,7 +27,7 @@ class Failed(ThreefoldError):
 
 
 class Watcher:
-    """Is told how far things are; this one does not care."""
+    """Receives progress; this one ignores it."""
 
     def cohort(self, cohort: Cohort) -> None: ...
     def progress(self, progress: Progress, cohort: Cohort) -> None: ...
@@ -57,7 +57,7 @@ def train_requests(
     with nullcontext() if store is None else Store(store) as opened:
         if opened:
             for request in requests:
-                request.remember(opened)  # now, so that others can see what is asked for while it is trained
+                request.remember(opened)  # now, so that other processes can show it while it is trained
         schedulers = [Scheduler(request.asked, opened, executor, watcher, stop) for request in requests]
         for scheduler in schedulers:
             scheduler.run()
@@ -68,7 +68,7 @@ def train_requests(
 
 
 class Job:
-    """A cohort in training. Its executor tells it of progress, and at last one of the three ends."""
+    """A cohort in training. Its executor reports progress, and finally one of the three ends."""
 
     def __init__(self, scheduler: "Scheduler", cohort: Cohort) -> None:
         self.scheduler, self.cohort = scheduler, cohort
@@ -214,7 +214,7 @@ class Scheduler:
             self.waiting.insert(0, Cohort(left))
 
     def _tell_of_waiting(self) -> None:
-        """Once: whoever looks on should know why nothing happens."""
+        """Once, so that the user knows why nothing happens."""
         if self.in_progress and not self.told_of_waiting and (who := self.in_progress.waiting_for(self.theirs)):
             self.told_of_waiting = True
             self.watcher.warn(f"waiting for {who}.")
@@ -236,7 +236,7 @@ class Scheduler:
         self.waiting = [*job.cohort.halves(), *self.waiting]
 
     def fail(self, job: Job, reason: str) -> None:
-        """A cohort is given up; the others go on."""
+        """Give up a cohort; the others continue."""
         title = described(job.cohort)
         self.failures.append(f"{title} failed ({reason})")
         if shared := self.shared(job.cohort):
@@ -282,4 +282,4 @@ class Scheduler:
 def _all_of(failures: Sequence[str]) -> str:
     """One sentence about all of them."""
     others = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
-    return f"{failures[0]}{others}; everything else is done; mend that and give the same command again."
+    return f"{failures[0]}{others}; everything else is done; fix it and give the same command again."

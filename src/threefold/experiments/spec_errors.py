@@ -82,7 +82,7 @@ def _unknown(places: Place, known: Known, several: bool) -> str:
     field, outer = str(places[-1]), [str(p) for p in places[:-1] if isinstance(p, str)]
     table = outer[-1] if outer else ""
     if several and not table and field in known["parts"]:
-        return f"field '{field}' stands beside the [[parts]]; it must be inside each of them"
+        return f"field '{field}' is outside the [[parts]]; it must be inside each of them"
     names = known[table] if several or table else {**known["parts"], **known[""]}
     close = get_close_matches(field.lower(), names, n=1)
     own = sorted(name for name, suggested in names.items() if name == suggested)

@@ -52,7 +52,7 @@ def _how_far(note: Note) -> str:
 
 def cannot_be_read(name: str, why: str) -> str:
     """What to say of an experiment that is in a store but cannot be shown."""
-    return f"{name}: cannot be read ({why}); its runs are safe, and giving its command again mends it."
+    return f"{name}: cannot be read ({why}); its runs are safe, and giving its command again repairs it."
 
 
 def time_left(store: Store, section: Section) -> timedelta | None:

@@ -1,5 +1,7 @@
-"""Runs for other tools: TensorBoard, pandas and R (CSV), NumPy, Parquet. Each run with its curves, matrix, metrics
-and spec. Accuracies are in per cent; a number that was never measured, because a run diverged, is left out or NaN."""
+"""Runs for other tools: TensorBoard, pandas and R (CSV), NumPy, Parquet, with matrix, metrics and spec.
+
+Accuracies are in per cent; a number that was never measured, because a run diverged, is left out or NaN.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,7 +61,7 @@ def to_tensorboard(runs: Sequence[Record], folder: Path) -> int:
 
 @contextmanager
 def _aside(folder: Path) -> Iterator[Path]:
-    """A folder for what is not whole yet, beside the one that is asked for."""
+    """A temporary folder next to the requested one, for what is not yet complete."""
     remove_leftovers(folder.absolute())
     aside = part_name(folder.absolute())
     aside.mkdir()

@@ -28,7 +28,7 @@ def folder_name(run: Record) -> str:
 
 
 def write(run: Record, folder: Path) -> None:
-    """One file of events. PyTorch's own writer would write in a thread of its own, whose errors nobody can catch."""
+    """One file of events. PyTorch's own writer would write in a thread of its own, whose errors cannot be caught."""
     when = datetime.fromisoformat(run.created).timestamp()
     folder.mkdir(parents=True)
     with (folder / f"events.out.tfevents.{int(when)}.threefold").open("xb") as file:

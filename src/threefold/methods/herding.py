@@ -1,4 +1,4 @@
-"""Herding: which samples stand best for all (section A.4.2)."""
+"""Herding: chooses the samples that best represent all (section A.4.2)."""
 
 import warnings
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ from threefold.streams import Task
 
 
 class ICaRL(Exemplars):
-    """iCaRL: a feature extractor trained with binary distillation, classes told apart by nearest exemplar mean."""
+    """iCaRL: a feature extractor trained with binary distillation, classes chosen by the nearest mean of exemplars."""
 
     name = "icarl"
     temperature: float = hyper("temperature of the sigmoid in the distillation targets", 1.0, gt=0)

@@ -24,7 +24,7 @@ def objective(
     penalties: Sequence[Part],
     sides: Collection[str],
 ) -> Tensor:
-    """The loss of one network at one step: current data, replayed data, penalties, and networks trained beside it.
+    """The loss of one network at one step: current data, replayed data, penalties, and the other networks' losses.
 
     Current and replayed data are weighted 1/K and 1 − 1/K, with K the number of tasks so far (section 4.2).
     `penalties` are the parts whose penalty counts here, `sides` the names of those whose other networks learn here.

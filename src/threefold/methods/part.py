@@ -45,7 +45,7 @@ class Part(Value):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """A hook whose name is misspelt would never be called."""
+        """Warn of misspelt hooks, which would never be called."""
         hooks, mine = ({n for n, v in vars(kind).items() if isfunction(v) and n[0] != "_"} for kind in (Part, cls))
         for name in mine - hooks:
             if alike := get_close_matches(name, hooks, n=1, cutoff=0.85):
@@ -63,7 +63,7 @@ class Part(Value):
         return None
 
     def networks(self, setting: Setting) -> dict[str, nn.Module]:
-        """Networks to be trained beside the classifier, by name."""
+        """Networks to train in addition to the classifier, by name."""
         return {}
 
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:
@@ -106,7 +106,7 @@ class Part(Value):
         return None
 
     def side_loss(self, learner: Learner, batch: Batch, replay: Replay | None) -> Tensor | None:
-        """The loss of the networks trained beside the classifier."""
+        """The loss of the networks other than the classifier."""
         return None
 
     def adjust(self, learner: Learner, gradient: Params) -> Params | None:

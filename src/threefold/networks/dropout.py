@@ -1,8 +1,8 @@
-"""Dropout from addressed randomness: which units fall out depends on seed, task, step and layer, and on nothing else.
+"""Dropout from addressed randomness: which units are dropped depends on seed, task, step and layer only.
 
-PyTorch's own draws from one generator for all networks, so a network would depend on those beside it. Here a unit's
-number is hashed with the network's key: no state, the same on every device, and mapped over replicas like any other
-arithmetic.
+PyTorch's own draws from one generator for all networks, so a network would depend on the others in its stack. Here a
+unit's number is hashed with the network's key: no state, the same on every device, and mapped over replicas like any
+other arithmetic.
 """
 
 import math

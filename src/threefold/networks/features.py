@@ -85,7 +85,7 @@ def _pretrained(name: str, file: str, seed: int, device: str) -> Encoder:
         features = _Features(name, weights, seed, device)
     except ThreefoldError:
         raise
-    except Exception as error:  # the file may be anybody's
+    except Exception as error:  # the code may be the user's
         raise _unusable(name, "has no network that can be built") from error
     about = repr(sorted(weights.about["network"].items()))
     total = sha256(f"{weights.sum} {about} seed {seed}".encode()).hexdigest()

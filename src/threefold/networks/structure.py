@@ -52,7 +52,7 @@ class Structure:
     channels_last: bool  # are its convolutions quicker so on a GPU? Normalisations are slower
     mapped: bool  # can one call do the work of all networks of a stack? For convolutions that is slower
     samples_mapped: bool  # can the gradients for several samples be taken at once?
-    capturable: bool  # does it compute without asking for values, so that a GPU can be told all of a step beforehand?
+    capturable: bool  # does it compute without asking for values, so that a step can be captured as a CUDA graph?
     has_modes: bool  # may it compute something else in training than in use?
 
     @classmethod
@@ -96,7 +96,7 @@ class Structure:
     def gated(self, net: nn.Module, gates: Sequence[Tensor], on: GateOn) -> Iterator[None]:
         """The network with its hidden units multiplied by gates: for each layer a factor per unit, or per sample too.
 
-        Before the activation, which is none of anybody's modules: what is zero there is zero after all of ours.
+        Before the activation, which need not be a module: what is zero there is zero after each of ours.
         """
         with ExitStack() as hooks:
             for layer, gate in zip(self.hidden, gates, strict=True):
@@ -276,9 +276,11 @@ def _recorded(net: nn.Module, name: str) -> Iterator[tuple[list[_Call], "_Operat
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Looks at each operation: one that draws from PyTorch's generator would make a network depend on those beside it;
-    one that asks for a value (`if x.mean() > 0:`) makes a GPU wait; one that uses a layer's weights elsewhere adds to
-    their gradient."""
+    """Looks at each operation for three things.
+
+    One that draws from PyTorch's generator would make a network depend on the others in its stack; one that asks for a
+    value (`if x.mean() > 0:`) makes a GPU wait; one that uses a layer's weights elsewhere adds to their gradient.
+    """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -91,7 +91,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Selected:
-    """Which values were chosen in a scenario. None: nobody chose any."""
+    """Which values were chosen in a scenario; None if none were."""
 
     method: str
     scenario: str

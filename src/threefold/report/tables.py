@@ -1,4 +1,4 @@
-"""What the measured numbers are worth: each cell beside the published one, and the methods beside each other."""
+"""What the measured numbers mean: each cell compared with the published one, and the methods with each other."""
 
 import math
 from collections import Counter
@@ -152,7 +152,7 @@ class TableCell:
 
 
 @dataclass(frozen=True)
-class Gap:
+class EmptyCell:
     """A place of a table without a number: a dash with its reason, or a cell that no run of is finished (no reason)."""
 
     row: str
@@ -228,12 +228,12 @@ class ResultTable:
     section: Section
     stream: str
     cells: Sequence[TableCell]
-    gaps: Sequence[Gap]
+    empty: Sequence[EmptyCell]
     order: Sequence[str]  # of the rows: a method that is refused everywhere is not among them and comes last
 
     @property
-    def _places(self) -> "list[TableCell | Gap]":
-        return [*self.cells, *self.gaps]
+    def _places(self) -> "list[TableCell | EmptyCell]":
+        return [*self.cells, *self.empty]
 
     @property
     def heading(self) -> str:
@@ -242,8 +242,8 @@ class ResultTable:
         return ", ".join([self.stream, *(text for text in (each[0] if each else []) if all(text in e for e in each))])
 
     @property
-    def refused(self) -> list[Gap]:
-        return [gap for gap in self.gaps if gap.reason]
+    def refused(self) -> list[EmptyCell]:
+        return [cell for cell in self.empty if cell.reason]
 
     @cached_property
     def columns(self) -> list[str]:
@@ -263,15 +263,15 @@ class ResultTable:
 
     def begun(self) -> "ResultTable":
         """The table without the methods of which nothing is finished yet."""
-        begun, later = {e.row for e in self.cells}, {gap.row for gap in self.gaps if not gap.reason}
-        return replace(self, gaps=[gap for gap in self.gaps if gap.row in begun or gap.row not in later])
+        begun, later = {e.row for e in self.cells}, {cell.row for cell in self.empty if not cell.reason}
+        return replace(self, empty=[cell for cell in self.empty if cell.row in begun or cell.row not in later])
 
     @cached_property
     def at(self) -> dict[tuple[str, str], TableCell]:
         return {(e.row, e.column): e for e in self.cells}
 
     @cached_property
-    def why_not(self) -> dict[tuple[str, str], Gap]:
+    def why_not(self) -> dict[tuple[str, str], EmptyCell]:
         return {(r.row, r.column): r for r in self.refused}
 
     @cached_property
@@ -299,8 +299,10 @@ def _result_table(section: Section, stream: str, every: Sequence[Cell]) -> Resul
         place[r.cell]: TableCell(r, *place[r.cell], section.command) for r in section.results if r.cell in place
     }
     reasons = {place[cell]: reason for cell, reason in section.refused if cell in place}
-    gaps = {
-        at: Gap(*at, strategy(own_parts(cell)), reasons.get(at, "")) for cell, at in place.items() if at not in measured
+    empty = {
+        at: EmptyCell(*at, strategy(own_parts(cell)), reasons.get(at, ""))
+        for cell, at in place.items()
+        if at not in measured
     }
     order = list(
         dict.fromkeys(
@@ -308,7 +310,7 @@ def _result_table(section: Section, stream: str, every: Sequence[Cell]) -> Resul
         )
     )
     cells = sorted(measured.values(), key=lambda found: order.index(found.row))  # a method's scenarios together
-    return ResultTable(section, stream, cells, list(gaps.values()), order)
+    return ResultTable(section, stream, cells, list(empty.values()), order)
 
 
 def remarks(section: Section) -> list[str]:

@@ -8,7 +8,7 @@ from threefold.results.database import StoreBusy
 from threefold.results.record import utc_now
 from threefold.results.store import Store
 
-PATIENCE = 1.0  # seconds: whoever holds the store for longer may be stopped, and who waits must be free to stop too
+PATIENCE = 1.0  # seconds: a process that holds the store for longer may hang, and a waiting one must be able to stop
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def claim(
 
 
 def give_up(store: Store, name: str, reason: str) -> None:
-    """Nobody trains this cohort any more, and this is why."""
+    """Record why this cohort is no longer trained."""
     with store.writing() as connection:
         connection.execute(
             "UPDATE cohorts SET owner = NULL, failed = ?, reason = ? WHERE name = ?", (utc_now(), reason, name)

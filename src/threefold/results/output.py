@@ -85,7 +85,7 @@ def replacing(file: Path, ours: IsOurs, store: Path | None = None) -> Iterator[B
 
 
 def write_output(file: Path, content: bytes, ours: IsOurs, store: Path | None = None) -> None:
-    """Write a file whole, or into a device or pipe that somebody reads."""
+    """Write a file whole, or into a device or pipe."""
     if is_special(file):
         with explained(file), open(file, "wb", buffering=0, opener=_without_waiting) as special:
             os.set_blocking(special.fileno(), True)
@@ -102,7 +102,7 @@ def explained(place: Path) -> Iterator[None]:
     """An error of the system as a sentence."""
     try:
         yield
-    except BrokenPipeError:  # whoever reads has enough
+    except BrokenPipeError:  # the reader has stopped reading
         raise
     except OSError as error:
         raise ThreefoldError(
@@ -112,12 +112,12 @@ def explained(place: Path) -> Iterator[None]:
 
 
 def part_name(target: Path) -> Path:
-    """A new name beside a file or folder for what is not whole yet."""
+    """A new temporary name next to a file or folder, for what is not yet complete."""
     return target.with_name(f".{target.name}.{token_hex(4)}{PART}")
 
 
 def lock(descriptor: int) -> bool:
-    """Say that the writer of a part lives; False if another process has it. Where there are no locks, nobody asks."""
+    """Lock a temporary file while its writer lives; False if another process has it. True where locks do not work."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -20,7 +20,7 @@ class Published:
     `task_id_in` says where a Task-IL network is told the task. "output": a head for each task. "hidden" (the second
     column of Table B.1): hidden units gated by task as in XdG, *instead of* separate heads. So `none` with "hidden"
     (90.41) is XdG on one shared head, and is not the `xdg` of Table 5 (91.40), which has a head for each task as well.
-    It is None in Domain-IL and Class-IL, where nothing is told.
+    It is None in Domain-IL and Class-IL, where the task is not given.
     """
 
     table: str
@@ -88,7 +88,7 @@ def verdict(ours: Estimate, published: Estimate) -> Verdict:
        where the standard errors are well known; from three or four seeds they are not (Student's factor is 4.3 and 3.2
        then), and one cell in ten would be called different for no reason.
     2. |difference| ≤ 3 √(sem² + sem²), or ≤ half a point: agrees. The half point is there because accuracies near
-       99% have standard errors of 0.02, and a difference nobody cares about should not fail.
+       99% have standard errors of 0.02, and a difference of no importance should not fail.
     3. Otherwise: differs, and zero is outside the difference's 95% interval, as Student's factor is below 3 from five
        seeds on. So does a mean that is not a number: some of our seeds diverged, none of theirs did.
     """

@@ -86,7 +86,7 @@ class Record:
     """What a method wanted kept to look at later, such as the images that a generator dreamt after each task: for each
     name an array as `pack` writes it, tasks first."""
     curves: Mapping[str, Any] = field(default_factory=dict)
-    """What was found during training, if anybody looked: for each name an array as `pack` writes it (`Curve`)."""
+    """What was found during training, if it was tested then: for each name an array as `pack` writes it (`Curve`)."""
     created: str = field(default_factory=utc_now)
     diverged_at: int | None = None
     """Index (from 0) of the task in whose training a number stopped being finite; None for a run that finished."""
@@ -115,8 +115,10 @@ class Record:
 
     @property
     def curve(self) -> Curve | None:
-        """What was found during training, while its numbers were finite; None where nobody looked. Unpacked at each
-        call: those of many runs at once may be more than fits into memory."""
+        """What was measured during training, while it was finite; None without such tests.
+
+        Unpacked at each call: the curves of many runs may not fit into memory at once.
+        """
         curve = Curve.of(self.curves, len(self.initial)) if self.curves else None
         return curve if curve is None or self.diverged_at is None else curve.until(self.diverged_at)
 

@@ -357,7 +357,7 @@ def _check_value(kinds: Mapping[str, Any], what: str, given: _Value) -> None:
         kept = build(kinds, what, given.name, given.hyperparameters).model_dump(mode="json")
     for field, value in given.hyperparameters.items():
         if field not in kept:
-            raise ValueError(f"hyperparameter {field} of {given.name} is none that a run has")
+            raise ValueError(f"hyperparameter {field} of {given.name} is not one that a run has")
         if not _same(kept[field], value):
             raise ValueError(f"hyperparameter {field} of {given.name} is {value!r}, which must be {kept[field]!r}")
     if missing := sorted(kept.keys() - given.hyperparameters.keys()):

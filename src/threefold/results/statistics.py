@@ -1,7 +1,7 @@
 """Means with honest error bars, and which of them differ.
 
 A value that is not a number (its run diverged) is not dropped: the mean becomes NaN, for a mean over the seeds that
-happened to survive would flatter the method. Whoever wants that mean must leave the seed out, and say so.
+happened to survive would flatter the method. To get that mean, leave the seed out explicitly.
 
 Two of our own results are compared by a paired t test (`paired`): runs of the same seed share the class order, the
 first weights and the batches, so they rise and fall together, and it is their differences that show what a method does.

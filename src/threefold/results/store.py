@@ -144,7 +144,7 @@ class Store:
         self.reconsider(name, lambda before: asked)
 
     def reconsider(self, name: str, change: Callable[[dict[str, Any] | None], Mapping[str, Any]]) -> None:
-        """Replace what was asked for under this name by what `change` makes of it, with nobody else in between.
+        """Replace what was asked for under this name by what `change` makes of it, in one transaction.
 
         What cannot be read (`unreadable`) counts as not there."""
         with self.writing() as connection:

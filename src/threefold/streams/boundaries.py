@@ -39,7 +39,7 @@ class Boundaries(Value):
 
 
 class Sharp(Boundaries):
-    """One task after the other; methods are told when one ends."""
+    """One task after another; methods are notified when one ends."""
 
     name = "sharp"
 
@@ -53,7 +53,7 @@ class _WithoutEnds(Boundaries):
 
 
 class Blurred(_WithoutEnds):
-    """Each task fades into the next, and nobody is told: around each boundary its chance falls along a straight line.
+    """Each task fades into the next without notice: around each boundary its share falls linearly.
 
     The tasks go round: the first one is there in the beginning, for half its steps, and again at the end (van de Ven,
     Tuytelaars & Tolias 2022, task-free streams).

@@ -11,7 +11,7 @@ from torch import Tensor
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
 from threefold.randomness import generator
-from threefold.streams.stream import Options
+from threefold.streams.stream import StreamOptions
 from threefold.streams.task import Task
 from threefold.streams.whole import WholeData
 from threefold.values import hyper, listed, must_be
@@ -23,7 +23,7 @@ def _degrees(given: Any) -> Any:
     return given if given == "random" else listed(given)
 
 
-class RotatedOptions(Options):
+class RotatedOptions(StreamOptions):
     """By how much images are turned."""
 
     name = "rotated"

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
 from threefold.randomness import generator
-from threefold.streams.stream import Defaults, Options, Stream, by_class, in_short
+from threefold.streams.stream import Defaults, Stream, StreamOptions, by_class, in_short
 from threefold.streams.task import Task
 from threefold.values import hyper, listed, must_be
 
@@ -30,7 +30,7 @@ def _of_labels(given: Any) -> Any:
     return given if given in ("random", "fixed") else listed(given)
 
 
-class SplitOptions(Options):
+class SplitOptions(StreamOptions):
     """How the classes are dealt out."""
 
     name = "split"

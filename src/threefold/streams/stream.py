@@ -30,7 +30,7 @@ class Defaults:
     batch: int = 128
 
 
-class Options(Value):
+class StreamOptions(Value):
     """What can be chosen about a stream beside its number of tasks; here nothing."""
 
     name = "stream"
@@ -47,7 +47,7 @@ class Stream(ABC):
     meaning: ClassVar[str] = ""
     defaults: ClassVar[Defaults] = Defaults(iters=2000, lr=1e-3, hidden=400)
     default_tasks: ClassVar[int | None] = None
-    options_type: ClassVar[type[Options]] = Options
+    options_type: ClassVar[type[StreamOptions]] = StreamOptions
     same_classes: ClassVar[bool] = True
     """Is a class of the data that comes in several tasks one class? Then it has one unit in Domain-IL and Class-IL."""
 
@@ -165,7 +165,7 @@ class Stream(ABC):
     @property
     def label(self) -> str:
         """What tables and titles call it, without what is usual: `split-mnist:classes=5-3-2`."""
-        options: Options = self.options
+        options: StreamOptions = self.options
         return self.title + options.written().removeprefix(options.name)
 
     @property
@@ -201,7 +201,7 @@ class Stream(ABC):
     def check_own(self) -> None:
         """Are what every stream has under its name still things that we know?"""
         known(BOUNDARIES, "boundaries", self.boundaries)
-        if not isinstance(options := getattr(self, "options", None), Options):
+        if not isinstance(options := getattr(self, "options", None), StreamOptions):
             raise ThreefoldError(f"options of stream {self.name} must be those of Stream, got {str(options)[:60]}.")
 
 

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from threefold.data import Dataset
 from threefold.errors import ThreefoldError
-from threefold.streams.stream import Options, Stream, by_class
+from threefold.streams.stream import Stream, StreamOptions, by_class
 from threefold.streams.task import Task
 from threefold.values import hyper, listed, must_be
 
 
-class TimedOptions(Options):
+class TimedOptions(StreamOptions):
     """Where one stretch ends and the next begins."""
 
     name = "timed"

@@ -28,7 +28,7 @@ class Access:
     """Answers by itself where the Host header names another site or the token is missing.
 
     A page elsewhere can make its own name lead to this machine (DNS rebinding); its requests carry that name, so only
-    addresses and this machine's own names are served. `token` is None where nobody but this machine can connect.
+    addresses and this machine's own names are served. `token` is None where only this machine can connect.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:

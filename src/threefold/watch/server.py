@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST = 1000  # connections that are served at once; every page that is open has one or two
-REFUSED = 16  # more that are told so, by status 503; whoever comes then waits to be accepted
+REFUSED = 16  # more connections that are refused with status 503; further ones wait to be accepted
 RESERVED = 64  # file descriptors for everything else: the store, the locks beside it, Python's own
 REQUEST_TIME = 10.0  # seconds for a connection to say what it wants
 ANSWER_TIME = 60.0  # seconds for a connection to take what it has asked for, or the next piece of it
@@ -79,7 +79,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=Connection,
-                limit_concurrency=self.most + 1,  # from that number on connections are told 503
+                limit_concurrency=self.most + 1,  # from that number on connections are refused with 503
                 log_config=None,
                 log_level="error",
                 access_log=False,
@@ -112,7 +112,7 @@ class Server(uvicorn.Server):
                 continue
             try:
                 connection, _ = await loop.sock_accept(listening)
-            except OSError:  # no file descriptor is left, or whoever came has gone again
+            except OSError:  # no file descriptor is left, or the client has disconnected
                 await asyncio.sleep(PAUSE)
                 continue
             try:

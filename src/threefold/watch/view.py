@@ -45,7 +45,7 @@ class View:
         return {"now": self._now(trouble), **self._parts}
 
     def unfold(self, name: str) -> str | None:
-        """What is inside a part that is folded until somebody opens it."""
+        """The content of a part that is folded until it is opened."""
         make = self._folded.get(name)
         return make() if make else None
 

@@ -12,6 +12,7 @@ from threefold.cli import (
     exports,
     forget,
     listing,
+    new,
     pretrain,
     reports,
     run,
@@ -42,6 +43,7 @@ app.command("watch")(watch.watch)
 app.command("merge")(reports.merge)
 app.command("forget")(forget.forget)
 app.command("list")(listing.listing)
+app.command("new")(new.new)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 app.add_typer(exports.app, name="export")

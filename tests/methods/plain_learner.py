@@ -268,7 +268,7 @@ class Network:
         if course.clock:
             for index, task in self.reservoir:
                 by_class.setdefault(int(course.y(torch.tensor([index]), [task])[0]), []).append((index, task))
-            groups = [(unit, samples) for unit, samples in by_class.items()]
+            groups = list(by_class.items())
         else:
             places = [(task, unit) for task in range(self.task + 1) for unit in course.units(task)]
             groups = [

@@ -20,7 +20,7 @@ def of(cells: list[Cell], name: str) -> dict[str, dict[str, object]]:
 
 
 def test_the_task_free_comparison_is_that_of_the_authors_code() -> None:
-    """Fades of 2 × 500 steps, 10,000 steps in all, a clock of 100, budgets in all, and each method where it is theirs."""
+    """Fades of 2 × 500 steps, 10,000 steps in all, a clock of 100, budgets in all, each method where it is theirs."""
     found = paper_request("taskfree")
     cells = cells_of(found)
     assert [cell.stream.boundaries for cell in cells] == [Blurred(width=500, every=100)] * len(cells)

@@ -52,7 +52,12 @@ TABLES = ("table4", "table5", "tableB1")
 FIGURES = ("figureC1", "figureD1", "figureD2")
 FURTHER = {  # experiments of ours, and why their numbers are not judged
     "stability": "De Lange et al. (2023) describe the gap, with other settings.",
-    "taskfree": ("Such a comparison is in van de Ven, Tuytelaars & Tolias (2022), in figures without numbers."),
+    "taskfree": (
+        "Such a comparison is in van de Ven, Tuytelaars & Tolias (2022), in figures without numbers. The stream, XdG's"
+        " gates, SI, the reservoirs and how they are replayed are as in the authors' code. It differs in two things: it"
+        " has LwF's distillation without the factor T², a quarter of ours; and in Task-IL the units of other tasks have"
+        " the logit 0 there and compete, while ours do not count."
+    ),
     "orders": "",
 }
 NAMES = {"stability-split-mnist-switch": "stability", "orders-split-mnist-orders": "orders"}  # of pictures

@@ -66,9 +66,11 @@ def _fits_curves(stacks: Stacks, evaluated: Evaluated, measured: dict[str, Any])
         return not points and not curves
     if not isinstance(points, list) or not all(_is_point(point) for point in points):
         return False
-    wanted = {"accuracy": torch.empty(len(points), replicas, tasks)}
+    each = torch.empty(len(points), replicas, tasks, dtype=torch.float32)
+    wanted = {"accuracy": each, "step": torch.empty(each.shape[:2], dtype=torch.long)}
     if evaluation.training:
-        wanted |= {"training accuracy": wanted["accuracy"], "loss": torch.empty(len(points), replicas)}
+        loss = torch.empty(each.shape[:2], dtype=evaluated.stack.loss.dtype)
+        wanted |= {"training accuracy": each, "loss": loss}
     return len(points) > 0 and _same_form(curves, wanted)
 
 

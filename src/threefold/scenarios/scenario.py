@@ -99,9 +99,10 @@ class Outputs:
 
     def __post_init__(self) -> None:
         if self.smallest < 2 and not self.all_compete:
+            equal = isinstance(self.classes_per_task, int)
+            found = f"tasks is {self.tasks}, which leaves 1 class a task" if equal else "a task has 1 class"
             raise ThreefoldError(
-                f"tasks is {self.tasks}, which leaves {self.smallest} class a task: nothing to tell apart"
-                f" in {self.scenario.title}; use at least 2 classes a task."
+                f"{found}: nothing to tell apart in {self.scenario.title}; use at least 2 classes a task."
             )
         if self.units < 2:
             raise ThreefoldError(

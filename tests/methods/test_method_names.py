@@ -185,7 +185,7 @@ def test_numbers_may_differ_within_a_cohort_and_what_changes_code_may_not():
         "dgr-distill": ["temperature"],
         "icarl": ["budget", "temperature"],
         "er": ["budget"],
-        "a-gem": ["budget"],
+        "a-gem": ["budget", "damping"],
     }
 
 

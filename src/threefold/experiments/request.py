@@ -179,6 +179,7 @@ def run_request(
     methods = {written(each): each for each in map(_method, method)}
     chosen, checked = seeds_in_orders(parse_seeds(seeds), orders), Settings.checked(**settings)
     checked.resolved_device()
+    checked.check_scenarios(wanted)
     for each in wanted:
         each.using_task_in(task_id_in)
     check_runs(len(methods) * len(wanted), len(methods) * len(wanted) * len(chosen), confirmed=yes)
@@ -293,6 +294,7 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
     for part in experiment.parts:
         named = streams.find(part.stream)
         settings = _settings(experiment, options, named.kind.defaults)
+        settings[0].check_scenarios([scenarios.find(scenario) for _, scenario in _pairs(part)])
         encode = encoder(part.features, settings[0].resolved_device()) if part.features else None
         data = load(part.data or named.data or "mnist", report=report)
         stream = named.of(_as_asked(data, part.normalize, encode), part.tasks)

@@ -16,6 +16,7 @@ class ICaRL(Exemplars):
     """iCaRL: a feature extractor trained with binary distillation, classes told apart by nearest exemplar mean."""
 
     name = "icarl"
+    over_seen = True
     temperature: float = hyper("temperature of the sigmoid in the distillation targets", 1.0, gt=0)
 
     @property

@@ -1,4 +1,4 @@
-"""All output units active from the start: asked for on the command line, in a file and in Python, and told in reports."""
+"""All output units active from the start: asked for by command, in a file and in Python, and told in reports."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -85,7 +85,8 @@ class Cell:
             _ = cell.setting.structure  # a module that cannot be trained is refused before anything is written
         if cell.refusal():
             return cell
-        check_networks(lambda: cell.name, cell.numbers, device=training.device, elsewhere=settings.is_elsewhere)
+        sizes = cell.numbers, cell.remembered
+        check_networks(lambda: cell.name, *sizes, device=training.device, elsewhere=settings.is_elsewhere)
         return replace(cell, method=resolve(method, stream.name, scenario.name))
 
     def _refused_inputs(self) -> str | None:
@@ -185,6 +186,11 @@ class Cell:
         if counted is None:
             counted = _NUMBERS[setting, shapes] = self._count()
         return counted
+
+    @property
+    def remembered(self) -> int:
+        """Numbers that its method remembers of one network, where they are many."""
+        return sum(part.size(self.setting) for part in self.method.parts)
 
     def _count(self) -> int:
         try:

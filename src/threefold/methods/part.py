@@ -72,6 +72,10 @@ class Part(Value):
         """Networks to be trained beside the classifier, by name."""
         return {}
 
+    def size(self, setting: Setting) -> int:
+        """How many numbers it remembers of one network, if they are many: what no memory holds is refused."""
+        return 0
+
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:
         """What one network remembers before its first task."""
         return {}

@@ -13,17 +13,23 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from threefold.errors import ThreefoldError, unknown
 
 
-def hyper(meaning: str, default: Any = None, *, per_replica: bool = True, **bounds: Any) -> Any:
+def hyper(meaning: str, default: Any = None, *, per_replica: bool = True, later: bool = False, **bounds: Any) -> Any:
     """A hyperparameter: its meaning, default and range. No default: the paper's value for the stream and scenario.
 
     Numbers may differ between the replicas of a stack, unless `per_replica` is False; whatever changes shapes or code
-    may not.
+    may not. `later`: it came when there were runs without it, whose keys stay: at its default no key has it.
     """
-    return Field(default, description=meaning, json_schema_extra={"per_replica": per_replica}, **bounds)
+    extra: Any = {"per_replica": per_replica, "later": later}
+    return Field(default, description=meaning, json_schema_extra=extra, **bounds)
+
+
+def came_later(field: FieldInfo) -> bool:
+    return isinstance(field.json_schema_extra, dict) and bool(field.json_schema_extra.get("later"))
 
 
 class Value(BaseModel):
@@ -42,6 +48,11 @@ class Value(BaseModel):
             and isinstance(field.json_schema_extra, dict)
             and field.json_schema_extra["per_replica"]
         ]
+
+    def in_key(self) -> dict[str, Any]:
+        """The hyperparameters, but for those that came later and have their default."""
+        later = {name: field.default for name, field in type(self).model_fields.items() if came_later(field)}
+        return {name: value for name, value in self.model_dump().items() if name not in later or value != later[name]}
 
     @model_validator(mode="wrap")
     @classmethod

@@ -33,6 +33,10 @@ class Spy(Part):
         self.note("networks")
         return {}
 
+    def size(self, setting):
+        self.note("size")
+        return 0
+
     def start(self, setting, seed, params):
         self.note("start")
         return {"count": torch.tensor(0)}

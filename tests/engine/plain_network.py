@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 
+TASKS = 3  # of the small streams
+
 
 def features(params, x, gates=None, gate_on="activation"):
     x = x.flatten(-3) if x.dim() > 2 else x  # images as rows
@@ -43,7 +45,7 @@ def competing(scenario, task, seen, classes):
         return list(range(task * classes, (task + 1) * classes))
     if scenario in ("domain", "hidden"):
         return list(range(classes))
-    return list(range(seen * classes))
+    return list(range(TASKS * classes)) if scenario == "all" else list(range(seen * classes))
 
 
 def target(scenario, task, label, classes):

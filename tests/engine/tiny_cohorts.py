@@ -91,9 +91,12 @@ def killed_in(task, step=None):
 
 
 def scenario_of(name):
-    """A scenario by its name; "hidden": Task-IL with the task used in the hidden layers only (Table B.1)."""
+    """A scenario by its name; "hidden": Task-IL with the task used in the hidden layers only (Table B.1); "all":
+    Class-IL with the units of all classes active from the start."""
     if isinstance(name, Scenario):
         return name
+    if name == "all":
+        return find("class").with_active("all")
     return find("task").using_task_in("hidden") if name == "hidden" else find(name)
 
 

@@ -15,6 +15,7 @@ METHODS = [
     "ewc:strength=50",
     "online-ewc:strength=50,decay=0.8",
     "si:strength=2",
+    "fromp:strength=1,budget=4",
     "lwf",
     "dgr",
     "dgr-distill",
@@ -36,6 +37,7 @@ PERMUTED = [
     ("permuted", "class", "icarl:budget=30"),
     ("permuted", "task", "er:budget=30,use=both"),
     ("permuted", "domain", "a-gem:budget=30"),
+    ("permuted", "task", "fromp:strength=1,budget=4"),
 ]
 CASES = SPLIT + PERMUTED
 ONE_EACH = list({case[-1]: case for case in SPLIT}.values())  # the last: Class-IL where it can be used

@@ -28,7 +28,21 @@ from threefold.methods import (
 
 # names
 
-NAMES = ["none", "offline", "xdg", "ewc", "online-ewc", "si", "lwf", "dgr", "dgr-distill", "icarl", "er", "a-gem"]
+NAMES = [
+    "none",
+    "offline",
+    "xdg",
+    "ewc",
+    "online-ewc",
+    "si",
+    "fromp",
+    "lwf",
+    "dgr",
+    "dgr-distill",
+    "icarl",
+    "er",
+    "a-gem",
+]
 
 
 def test_the_methods_are_known_by_these_names():
@@ -179,13 +193,14 @@ def test_numbers_may_differ_within_a_cohort_and_what_changes_code_may_not():
         "xdg": ["share"],
         "ewc": ["strength"],
         "online-ewc": ["strength", "decay"],
+        "fromp": ["strength", "prior", "clip"],
         "si": ["strength", "damping"],
         "lwf": ["temperature"],
         "dgr": [],
         "dgr-distill": ["temperature"],
         "icarl": ["budget", "temperature"],
         "er": ["budget"],
-        "a-gem": ["budget"],
+        "a-gem": ["budget", "damping"],
     }
 
 

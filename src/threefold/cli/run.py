@@ -67,6 +67,9 @@ def run(
     task_id_in: Annotated[
         str | None, typer.Option(help="Task-IL: use the task in the output layer, the hidden layers, or both.")
     ] = None,
+    active: Annotated[
+        str, typer.Option(help="Class-IL: output units in training, of classes seen so far, or all from the start.")
+    ] = "seen",
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     time_limit: options.TimeLimit = None,
@@ -102,7 +105,7 @@ def run(
                 **{"network": network, "optimizer": optimizer, "schedule": schedule},
                 **{"evaluate_every": evaluate_every, "evaluate_first": evaluate_first},
                 **{"evaluate_samples": evaluate_samples, "training_curves": training_curves},
-                **{"device": device, "precision": precision},
+                **{"active": active, "device": device, "precision": precision},
             },
             command=typed(sys.argv),
             yes=yes,

@@ -33,6 +33,7 @@ from threefold.scenarios import find as find_scenario
 from threefold.streams import SHARP, OwnStream, RecordedStream, Stream
 from threefold.version import NUMERICS
 
+ACTIVE_ALL = "active all"
 _NUMBERS: dict[tuple[Setting, tuple[tuple[type[Part], str], ...]], int] = {}
 
 
@@ -71,6 +72,8 @@ class Cell:
             device=settings.resolved_device(),
         )
         where = _task_used_in(scenario, method, task_id_in)
+        if not over_seen(method):
+            scenario = scenario.with_active(settings.active)
         cell = cls(stream, scenario.using_task_in(where), method, training, optimizer, where)
         check_numbers(method, training, stream)
         check_curve(stream, training)
@@ -82,7 +85,8 @@ class Cell:
             _ = cell.setting.structure  # a module that cannot be trained is refused before anything is written
         if cell.refusal():
             return cell
-        check_networks(lambda: cell.name, cell.numbers, device=training.device, elsewhere=settings.is_elsewhere)
+        sizes = cell.numbers, cell.remembered
+        check_networks(lambda: cell.name, *sizes, device=training.device, elsewhere=settings.is_elsewhere)
         return replace(cell, method=resolve(method, stream.name, scenario.name))
 
     def _refused_inputs(self) -> str | None:
@@ -113,6 +117,7 @@ class Cell:
             "normalize": data.is_normalized,
             f"features {data.encoder or data.features[:8]}": bool(data.features),
             self.stream.boundaries.written(): self.stream.boundaries != SHARP,
+            ACTIVE_ALL: self.scenario.active == "all",
         }
         return [text for text, unlike in kinds.items() if unlike]
 
@@ -182,6 +187,11 @@ class Cell:
             counted = _NUMBERS[setting, shapes] = self._count()
         return counted
 
+    @property
+    def remembered(self) -> int:
+        """Numbers that its method remembers of one network, where they are many."""
+        return sum(part.size(self.setting) for part in self.method.parts)
+
     def _count(self) -> int:
         try:
             with torch.device("meta"):  # has shapes, and no memory
@@ -233,7 +243,11 @@ class Cell:
         method = {"name": self.method.name, "hyperparameters": self.method.hyperparameters()}
         return {
             "stream": stream | ({"code": code.stream} if code.stream else {}),
-            "scenario": {"name": self.scenario.name, "task_id_in": self.task_id_in},
+            "scenario": {
+                "name": self.scenario.name,
+                "task_id_in": self.task_id_in,
+                **({"active": "all"} if self.scenario.active == "all" else {}),
+            },
             "method": method | ({"code": code.parts} if code.parts else {}),
             "network": described_value(training.network) | ({"code": code.network} if code.network else {}),
             "optimizer": described_value(self.optimizer),
@@ -293,6 +307,7 @@ class Cell:
         spec = described["spec"]
         training = spec["training"]
         scenario, where = find_scenario(spec["scenario"]["name"]), spec["scenario"]["task_id_in"]
+        scenario = scenario.with_active(spec["scenario"].get("active", "seen"))
         return cls(
             RecordedStream(spec["stream"], described.get("stream")),
             scenario.using_task_in(where),
@@ -330,6 +345,11 @@ class _Code(NamedTuple):
     parts: Mapping[str, str]
     network: str | None
     not_covered: str | None = None
+
+
+def over_seen(method: Method) -> bool:
+    """Is it about the units of classes seen so far, however other methods are trained?"""
+    return any(part.over_seen for part in method.parts)
 
 
 def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -> TaskIdIn | None:

@@ -207,7 +207,7 @@ def _shape(cell: Cell) -> str:
         spec["optimizer"]["hyperparameters"].pop(name)
     for part in cell.method.parts:
         for name in part.per_replica():
-            spec["method"]["hyperparameters"][part.name].pop(name)
+            spec["method"]["hyperparameters"][part.name].pop(name, None)  # one that came later may be in none
     return json.dumps([spec, id(cell.stream)], sort_keys=True)
 
 
@@ -221,7 +221,7 @@ def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:
     """How many networks fit at once into the memory that a device has free."""
     setting = cell.setting
     activations = setting.batch * (4 * setting.inputs + 3 * setting.structure.activations)
-    each = max(4 * (COPIES * cell.numbers + activations), Sizes.of(cell.setting).tables)
+    each = max(4 * (COPIES * cell.numbers + cell.remembered + activations), Sizes.of(cell.setting).tables)
     each += CurveSizes.of(cell.stream, cell.training).bytes
     free = (memory or _free_memory)(cell.training.device)
     return max(1, int(free * SHARE_OF_MEMORY / each))

@@ -68,6 +68,8 @@ def run_command(
         words.append("--augment")
     if training.evaluation and training.evaluation.training:
         words.append("--training-curves")
+    if any(each.scenario.active == "all" for each in cells):
+        words += ["--active", "all"]
     if cell.task_id_in == "hidden":  # the others follow from the method
         words += ["--task-id-in", "hidden"]
     plain = dict.fromkeys(seed.seed if isinstance(seed, Ordered) else seed for seed in seeds)

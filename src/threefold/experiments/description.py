@@ -13,7 +13,7 @@ from threefold.errors import ThreefoldError
 from threefold.methods import METHODS, Method, Part, Setting
 from threefold.methods.registry import split_parts
 from threefold.networks import NETWORKS, AnyNetwork, OwnNetwork, Weights
-from threefold.values import V, Value, build
+from threefold.values import V, Value, build, came_later
 
 
 def described_value(value: Value | OwnNetwork) -> dict[str, Any]:
@@ -56,10 +56,16 @@ def method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
             continue
         kind = METHODS[name].part if name in METHODS else None
         given = {pair.partition("=")[0] for pair in piece.partition(":")[2].split(",") if pair}
-        if kind is None or kind.model_fields.keys() != hyperparameters[name].keys():
+        if kind is None or not _has(kind, hyperparameters[name]):
             kind = absent(name)
         parts.append(kind.model_construct(_fields_set=given, **hyperparameters[name]))
     return Method(*parts)
+
+
+def _has(kind: type[Part], given: Mapping[str, Any]) -> bool:
+    """Are these its hyperparameters? One that came later may be missing: then it has its default."""
+    fields = kind.model_fields
+    return given.keys() <= fields.keys() and all(came_later(fields[name]) for name in fields.keys() - given.keys())
 
 
 def written(method: Method) -> str:

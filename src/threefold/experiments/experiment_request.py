@@ -91,6 +91,7 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
     for part in experiment.parts:
         named = streams.find(part.stream)
         settings = _settings(experiment, options, named.kind.defaults)
+        settings[0].check_scenarios([scenarios.find(scenario) for _, scenario in _pairs(part)])
         encode = encoder(part.features, settings[0].resolved_device()) if part.features else None
         data = load(part.data or named.data or "mnist", report=report)
         stream = named.of(prepared(data, part.normalize, encode), part.tasks)

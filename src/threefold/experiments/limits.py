@@ -81,15 +81,18 @@ def check_sizes(setting: Setting, *, device: str, elsewhere: bool) -> None:
     )
 
 
-def check_networks(name: Callable[[], str], parameters: int, *, device: str, elsewhere: bool) -> None:
-    """So must all networks that a method trains for one run; `name` says what that is."""
-    need = 4 * COPIES * parameters
+def check_networks(
+    name: Callable[[], str], parameters: int, remembered: int = 0, *, device: str, elsewhere: bool
+) -> None:
+    """So must all networks that a method trains for one run, and what it remembers; `name` says what that is."""
+    need = 4 * (COPIES * parameters + remembered)
     if need <= SMALL:
         return
     free, limit = _free(device, elsewhere)
     if need > free:
+        what = "networks and the memory" if remembered else "networks"
         raise ThreefoldError(
-            f"{name()} would need about {in_bytes(need)} of memory for the networks of one run, and {limit}; use"
+            f"{name()} would need about {in_bytes(need)} of memory for the {what} of one run, and {limit}; use"
             " smaller numbers."
         )
 

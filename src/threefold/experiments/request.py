@@ -152,6 +152,7 @@ def run_request(
     methods = {written(each): each for each in map(_method, method)}
     chosen, checked = seeds_in_orders(parse_seeds(seeds), orders), Settings.checked(**settings)
     checked.resolved_device()
+    checked.check_scenarios(wanted)
     for each in wanted:
         each.using_task_in(task_id_in)
     check_runs(len(methods) * len(wanted), len(methods) * len(wanted) * len(chosen), confirmed=yes)

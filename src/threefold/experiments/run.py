@@ -47,6 +47,7 @@ def run(
     evaluate_first: int = 0,
     evaluate_samples: int | str = 500,
     training_curves: bool = False,
+    active: str = "seen",
     device: str = "auto",
     precision: str = "auto",
     store: str | Path | None = "threefold.db",
@@ -63,13 +64,14 @@ def run(
 
     `evaluate_every`: test all tasks after every so many steps, too, and after each of the `evaluate_first` steps of a
     task, on `evaluate_samples` test samples of each task ("all": on all); `training_curves`: and keep the loss and
-    the accuracy on training data. Runs that are in `store` are not trained again; `store=None` keeps nothing.
+    the accuracy on training data. `active`: which output units compete in Class-IL in training, those of the classes
+    "seen" so far or "all" from the start. Runs that are in `store` are not trained again; `store=None` keeps nothing.
     """
     settings: dict[str, Any] = {"iters": iters, "epochs": epochs, "lr": lr, "batch": batch, "hidden": hidden}
     settings |= {"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment}
     settings |= {"evaluate_every": evaluate_every, "evaluate_first": evaluate_first}
     settings |= {"evaluate_samples": evaluate_samples, "training_curves": training_curves}
-    settings |= {"device": device, "precision": precision}
+    settings |= {"active": active, "device": device, "precision": precision}
     with fetching() as report:
         request = run_request(
             stream,

@@ -1,5 +1,6 @@
 """How to train, as it was asked for: checked, and not yet the paper's where nothing was given."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
 import torch
@@ -9,6 +10,7 @@ from threefold.engine import Adam, Evaluation, Optimizer, Schedule, find_optimiz
 from threefold.engine.schedule import CONSTANT
 from threefold.errors import ThreefoldError, unknown
 from threefold.networks import AnyNetwork, MLPNetwork, find_network
+from threefold.scenarios import Active, Scenario
 
 
 class Settings(BaseModel):
@@ -25,6 +27,7 @@ class Settings(BaseModel):
     optimizer: Annotated[Optimizer, PlainValidator(find_optimizer)] = Adam()
     schedule: Annotated[Schedule, PlainValidator(find_schedule)] = CONSTANT
     augment: bool = Field(False, description="true or false")
+    active: Active = "seen"
     evaluate_every: int | None = Field(None, ge=1, description="a whole number of steps, at least 1")
     evaluate_first: int = Field(0, ge=0, description="a whole number of steps")
     evaluate_samples: int | Literal["all"] = Field(500, description="a whole number of samples, at least 1, or all")
@@ -66,6 +69,14 @@ class Settings(BaseModel):
             name = given[0]
             raise ThreefoldError(f"{name} is {getattr(self, name)}, but evaluate_every is not given; give it too.")
         return self
+
+    def check_scenarios(self, scenarios: Sequence[Scenario]) -> None:
+        """An option that makes a difference in none of them was meant otherwise."""
+        if self.active == "all" and not any(scenario.infers_task for scenario in scenarios):
+            raise ThreefoldError(
+                f"active is 'all', but in {scenarios[0].title} no units of other tasks compete; it is for"
+                " Class-IL only."
+            )
 
     def _given(self, name: str) -> bool:
         return bool(getattr(self, name) != type(self).model_fields[name].default)

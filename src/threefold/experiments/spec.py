@@ -21,7 +21,7 @@ from threefold.methods import Method, build
 from threefold.methods.registry import METHODS
 from threefold.networks import find_network
 from threefold.reading import TOML_FILE, parse_toml, read_file
-from threefold.scenarios import TaskIdIn
+from threefold.scenarios import Active, TaskIdIn
 
 PAPER = ("table4", "table5", "tableB1", "figureC1", "figureD1", "figureD2")
 FURTHER = ("taskfree", "stability", "orders")  # experiments of ours on the paper's benchmarks
@@ -142,6 +142,7 @@ class TrainingSpec(_Spec):
     optimizer: OptimizerName | Optimizers | None = Field(None, description="one, or several to compare")
     schedule: Annotated[str, _of_ours(find_schedule)] | None = None
     augment: bool = Field(False, description="shift and mirror images at random")
+    active: Active = Field("seen", description="Class-IL's output units in training: of classes seen so far, or all")
     evaluate_every: int | None = Field(None, ge=1, description="steps between two tests of all tasks")
     evaluate_first: int = Field(0, ge=0, description="steps of each task after each of which they are tested as well")
     evaluate_samples: int | Literal["all"] = Field(500, description="of each task's test data")

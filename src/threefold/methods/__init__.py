@@ -3,6 +3,7 @@
 from threefold.methods.agem import AGEM
 from threefold.methods.baselines import Offline
 from threefold.methods.exemplars import ER, Exemplars
+from threefold.methods.fromp import FROMP
 from threefold.methods.gating import XdG
 from threefold.methods.icarl import ICaRL
 from threefold.methods.learner import (
@@ -32,6 +33,7 @@ __all__ = [
     "DGR",
     "ER",
     "EWC",
+    "FROMP",
     "METHODS",
     "SI",
     "Batch",

@@ -5,17 +5,18 @@ from torch import Tensor
 from torch.func import grad
 
 from threefold.methods import reservoir
-from threefold.methods.exemplars import Exemplars, Selection
+from threefold.methods.exemplars import Rehearsed, Selection
 from threefold.methods.learner import Batch, Draws, Learner, Memory, Params, Setting
 from threefold.methods.method import classification
 from threefold.methods.part import hyper
 
 
-class AGEM(Exemplars):
+class AGEM(Rehearsed):
     """Averaged gradient episodic memory: no step along a gradient that points against that of stored data."""
 
     name = "a-gem"
     selection: Selection = hyper("how the samples to store are chosen", "random")
+    damping: float = hyper("added to the squared length of the gradient on stored data", 0.0, ge=0, later=True)
 
     def draws(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
         return self.stored_samples(setting, task, memory, steps, source)
@@ -37,6 +38,8 @@ class AGEM(Exemplars):
         reference = grad(loss)(learner.params)
         along = sum((g * reference[name]).sum() for name, g in gradient.items())
         length = sum((r**2).sum() for r in reference.values())
-        against = torch.clamp(torch.as_tensor(along), max=0) / torch.clamp(torch.as_tensor(length), min=1e-30)
+        against = torch.clamp(torch.as_tensor(along), max=0) / (
+            torch.clamp(torch.as_tensor(length), min=1e-30) + self.damping
+        )
         against = against if some is None else torch.where(some, against, 0)  # an empty reservoir says nothing
         return {name: g - against * reference[name] for name, g in gradient.items()}

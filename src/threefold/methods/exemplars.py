@@ -36,11 +36,13 @@ SHOWN = 8  # stored samples of each task that are kept to look at
 
 
 class Exemplars(Part):
-    """A memory of at most `budget` samples: divided equally over the classes seen so far, or a reservoir of all."""
+    """A memory of at most `budget` samples: divided equally over the classes seen so far, of each class, or a reservoir
+    of all."""
 
     budget: int = hyper("how many samples may be stored", 2000, ge=1)
     selection: Selection = hyper("how the samples to store are chosen", "herding")
     unit_length: bool = hyper("scale features and class means to unit length", True)
+    per_class: bool = hyper("the budget is of each class, not divided over all", False, later=True)
 
     def per_replica(self) -> list[str]:
         """A reservoir has its size from the start, so networks of one stack have the same."""
@@ -56,8 +58,10 @@ class Exemplars(Part):
                 f"{self.name} chooses what to store when a task ends, and in this stream none does; use"
                 f" {self.name}:selection=reservoir."
             )
+        if self.per_class and self.is_reservoir:
+            return f"per_class of {self.name} is true, but a reservoir is one for all classes; use another selection."
         classes = setting.outputs.before(setting.outputs.tasks)
-        if self.budget >= classes or self.is_reservoir:
+        if self.budget >= classes or self.is_reservoir or self.per_class:
             return None
         return f"budget of {self.name} must be at least {classes}, one sample of each class, got {self.budget}."
 
@@ -84,7 +88,7 @@ class Exemplars(Part):
             return memory
         outputs = stack.setting.outputs
         budgets = torch.as_tensor(self.budget).expand(len(stack.seeds)).cpu()
-        share = budgets // outputs.before(task + 1)  # m, for each replica
+        share = budgets if self.per_class else budgets // outputs.before(task + 1)  # m, for each replica
         most = int(share.max())
         stored, count = [], []
         for earlier in range(outputs.before(task)):
@@ -193,7 +197,38 @@ class Exemplars(Part):
         return {f"{self.name} stored": Samples(stored[place, slot], tasks)}
 
 
-class ER(Exemplars):
+class Rehearsed(Exemplars):
+    """Stored data that are drawn in training."""
+
+    sampling: Literal["turns", "whole"] = hyper(
+        "a batch of stored samples: the earlier tasks' by turns, or of all that is stored (where the task is given, of"
+        " each earlier task batch / number of them, rounded up)",
+        "turns",
+        later=True,
+    )
+
+    def refuse(self, setting: Setting) -> str | None:
+        if self.is_reservoir and self.sampling == "whole":
+            return f"sampling of {self.name} is whole, as a reservoir's always is; leave it out."
+        return super().refuse(setting)
+
+    def stored_samples(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
+        if self.sampling == "turns" or self.is_reservoir or not task:
+            return super().stored_samples(setting, task, memory, steps, source)
+        outputs, stored, count = setting.outputs, memory["stored"].cpu(), memory["count"].cpu()
+        ends = count.cumsum(0)
+        size, first, held = setting.batch, torch.tensor(0), ends[-1]
+        if outputs.scenario.task_known:
+            of_task = torch.arange(task).repeat_interleave(-(-size // task))
+            bounds = torch.cat([ends.new_zeros(1), ends])[torch.tensor([outputs.before(t) for t in range(task + 1)])]
+            size, first, held = len(of_task), bounds[of_task], bounds.diff()[of_task]
+        number = first + (torch.rand(steps, size, generator=source) * held).long()
+        place = torch.searchsorted(ends, number, right=True)
+        tasks = outputs.tasks_of_classes(task, torch.device("cpu"))[place]
+        return {f"{self.name} stored": Samples(stored[place, number - (ends - count)[place]], tasks)}
+
+
+class ER(Rehearsed):
     """Stored data, replayed during training, used as exemplars during execution, or both (appendix C)."""
 
     name = "er"

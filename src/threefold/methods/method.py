@@ -26,7 +26,8 @@ def objective(
 ) -> Tensor:
     """The loss of one network at one step: current data, replayed data, penalties, and the other networks' losses.
 
-    Current and replayed data are weighted 1/K and 1 − 1/K, with K the number of tasks so far (section 4.2).
+    Current and replayed data are weighted 1/K and 1 − 1/K, with K the number of tasks so far (section 4.2), but for
+    replay that is added to the current data's loss.
     `penalties` are the parts whose penalty counts here, `sides` the names of those whose other networks learn here.
     """
     parts = learner.parts
@@ -37,12 +38,13 @@ def objective(
     if total is None:
         total = classification(learner, batch.x, batch.y, batch.task)
     pairs = list(zip(parts, replays, strict=True))
-    losses = [part.replay_loss(learner, replay) for part, replay in pairs if replay]
-    past = [loss for loss in losses if loss is not None]
+    losses = [(part.adds_replay, part.replay_loss(learner, replay)) for part, replay in pairs if replay]
+    past = [loss for added, loss in losses if loss is not None and not added]
     if past:
         mean = past[0] if len(past) == 1 else torch.stack(past).mean()
         total = learner.now.shares[0] * total + learner.now.shares[1] * mean
-    further: list[Any] = [part.penalty(learner) for part in penalties]
+    further: list[Any] = [loss for added, loss in losses if added]
+    further += [part.penalty(learner) for part in penalties]
     further += [part.side_loss(learner, batch, replay) for part, replay in pairs if part.name in sides]
     for loss in further:
         if loss is not None:
@@ -85,5 +87,5 @@ class Method:
         return None
 
     def hyperparameters(self) -> dict[str, dict[str, Any]]:
-        """Every hyperparameter of every part."""
-        return {part.name: part.model_dump() for part in self.parts}
+        """The hyperparameters of every part, as keys have them."""
+        return {part.name: part.in_key() for part in self.parts}

@@ -42,6 +42,12 @@ class Part(Value):
     """
 
     uses_task: ClassVar[bool] = False  # does it use the task in the hidden layers?
+    over_seen: ClassVar[bool] = False  # is its loss over the units of classes seen so far, whichever others use?
+
+    @property
+    def adds_replay(self) -> bool:
+        """Is its `replay_loss` added to the loss on current data, instead of sharing the weights 1/K and 1 − 1/K?"""
+        return False
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -65,6 +71,10 @@ class Part(Value):
     def networks(self, setting: Setting) -> dict[str, nn.Module]:
         """Networks to train in addition to the classifier, by name."""
         return {}
+
+    def size(self, setting: Setting) -> int:
+        """How many numbers it remembers of one network, if they are many: what no memory holds is refused."""
+        return 0
 
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:
         """What one network remembers before its first task."""

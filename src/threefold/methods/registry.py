@@ -10,6 +10,7 @@ from threefold.fingerprint import is_ours
 from threefold.methods.agem import AGEM
 from threefold.methods.baselines import Offline
 from threefold.methods.exemplars import ER
+from threefold.methods.fromp import FROMP
 from threefold.methods.gating import XdG
 from threefold.methods.icarl import ICaRL
 from threefold.methods.method import Method
@@ -51,6 +52,7 @@ register(XdG, "Task-specific", "XdG")
 register(EWC, "Regularization", "EWC")
 register(OnlineEWC, "Regularization", "Online EWC")
 register(SI, "Regularization", "SI")
+register(FROMP, "Functional regularization", "FROMP")
 register(LwF, "Replay", "LwF")
 register(DGR, "Replay", "DGR")
 register(DGRDistill, "Replay", "DGR+distill")

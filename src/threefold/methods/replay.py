@@ -67,12 +67,33 @@ class ForEarlierTasks(Taught):
         return torch.where(counts, losses.mean(-1), 0).sum() / earlier
 
 
-class LwF(ForEarlierTasks):
+class Distilled(ForEarlierTasks):
+    """Replays with soft targets."""
+
+    temperature: float = hyper("temperature T of the softmax in distillation", 2.0, gt=0)
+    reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum")
+    t_squared: bool = hyper("multiply distillation by T², as equation 3 does", True, later=True)
+
+    def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
+        logits, active = learner.logits(replay.x, replay.task), learner.now.active[replay.task]
+        how = self.temperature, self.reduction
+        return self.mean(learner, distillation(logits, replay.y, active, *how, t_squared=self.t_squared))
+
+
+class LwF(Distilled):
     """Learning without forgetting: current inputs replayed with the previous model's soft targets."""
 
     name = "lwf"
-    temperature: float = hyper("temperature T of the softmax in distillation", 2.0, gt=0)
-    reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum")
+    weighting: Literal["shared", "added"] = hyper(
+        "the current data's and the distillation's weights: 1/K and 1 − 1/K, or 1 and the number of earlier tasks (1"
+        " where these compete)",
+        "shared",
+        later=True,
+    )
+
+    @property
+    def adds_replay(self) -> bool:
+        return self.weighting == "added"
 
     def replay(self, learner: Learner, batch: Batch) -> Replay | None:
         if not self.taught(learner):
@@ -81,8 +102,8 @@ class LwF(ForEarlierTasks):
         return Replay(batch.x, self.soft(learner, batch.x, task, self.temperature), task)
 
     def replay_loss(self, learner: Learner, replay: Replay) -> Tensor:
-        logits, active = learner.logits(replay.x, replay.task), learner.now.active[replay.task]
-        return self.mean(learner, distillation(logits, replay.y, active, self.temperature, self.reduction))
+        loss = super().replay_loss(learner, replay)
+        return loss * learner.now.earlier if self.adds_replay and not learner.outputs.all_compete else loss
 
 
 class DGR(ForEarlierTasks):
@@ -160,14 +181,10 @@ def decoding(params: Params) -> Params:
     return {name: p for name, p in params.items() if name.startswith(("decoder.", "pixels."))}
 
 
-class DGRDistill(DGR):
+class DGRDistill(Distilled, DGR):
     """Generated inputs replayed with soft targets."""
 
     name = "dgr-distill"
-    temperature: float = hyper("temperature T of the softmax in distillation", 2.0, gt=0)
-    reduction: Reduction = hyper("distillation over the active classes: their sum or mean", "sum")
 
     def targets(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor:
         return self.soft(learner, x, task, self.temperature)
-
-    replay_loss = LwF.replay_loss

@@ -167,7 +167,7 @@ class Search:
         """All that determines a cell's runs but for what is searched."""
         spec = cell.spec()
         for part, name in self.axes:
-            spec["method"]["hyperparameters"][part].pop(name)
+            spec["method"]["hyperparameters"][part].pop(name, None)
         return spec
 
     def _by_the_first_task(self) -> Choice | None:

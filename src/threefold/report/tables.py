@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from threefold.engine import Adam
 from threefold.experiments import Cell, Result, Section
+from threefold.experiments.cell import ACTIVE_ALL, over_seen
 from threefold.experiments.description import same_value, written
 from threefold.methods import paper
 from threefold.report.budgets import stored
@@ -239,7 +240,11 @@ class ResultTable:
     def heading(self) -> str:
         """The stream, and what all cells are trained with that is not the paper's; rows tell what differs."""
         each = [found.cell.unlike_the_paper for found in self.cells]
-        return ", ".join([self.stream, *(text for text in (each[0] if each else []) if all(text in e for e in each))])
+        common = [text for text in (each[0] if each else []) if text != ACTIVE_ALL and all(text in e for e in each)]
+        competing = [cell for found in self.cells if (cell := found.cell).scenario.infers_task]
+        active = {cell.scenario.active for cell in competing if not over_seen(cell.method)}
+        words = ["all units active in Class-IL"] if active == {"all"} else []
+        return ", ".join([self.stream, *common, *words])
 
     @property
     def refused(self) -> list[EmptyCell]:

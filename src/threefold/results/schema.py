@@ -80,6 +80,7 @@ class _Schema(BaseModel):
 class _Scenario(_Schema):
     name: str
     task_id_in: Literal["output", "hidden", "both"] | None
+    active: Literal["all"] = "all"  # where it is written down; else those of classes seen so far
 
     @model_validator(mode="after")
     def _known(self) -> "_Scenario":

@@ -1,5 +1,5 @@
 """The three scenarios as values: what output units mean, and what is known at test time."""
 
-from threefold.scenarios.scenario import SCENARIOS, Outputs, Scenario, TaskIdIn, find, find_all
+from threefold.scenarios.scenario import SCENARIOS, Active, Outputs, Scenario, TaskIdIn, find, find_all
 
-__all__ = ["SCENARIOS", "Outputs", "Scenario", "TaskIdIn", "find", "find_all"]
+__all__ = ["SCENARIOS", "Active", "Outputs", "Scenario", "TaskIdIn", "find", "find_all"]

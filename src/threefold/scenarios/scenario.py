@@ -25,6 +25,7 @@ from threefold.errors import ThreefoldError, unknown
 from threefold.streams import Stream
 
 TaskIdIn = Literal["output", "hidden", "both"]
+Active = Literal["seen", "all"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,16 @@ class Scenario:
     question: str
     task_known: bool
     own_units: bool
+    active: Active = "seen"  # where the task must be inferred: the units of classes seen so far, or of all
+
+    @property
+    def infers_task(self) -> bool:
+        """Must the task be inferred, because the units of several tasks compete?"""
+        return self.own_units and not self.task_known
+
+    def with_active(self, units: Active) -> "Scenario":
+        """This scenario with the units of all classes active from the start; elsewhere than in Class-IL itself."""
+        return replace(self, active=units) if self.infers_task else self
 
     def using_task_in(self, layers: str | None) -> "Scenario":
         """This scenario with the task used in the output layer (several heads), the hidden layers, or both."""
@@ -113,7 +124,7 @@ class Outputs:
     @property
     def all_compete(self) -> bool:
         """Must the task be inferred, because the units of all tasks so far compete?"""
-        return self.scenario.own_units and not self.scenario.task_known
+        return self.scenario.infers_task
 
     def size(self, task: int) -> int:
         """How many classes a task has."""
@@ -163,7 +174,8 @@ class Outputs:
         """
         active = torch.full((self.units,), not self.scenario.own_units)
         if self.scenario.own_units:
-            for each in [task] if self.scenario.task_known else range(seen):
+            competing = self.tasks if self.scenario.active == "all" else seen
+            for each in [task] if self.scenario.task_known else range(competing):
                 active[self.units_of(each)] = True
         return active
 

@@ -1,0 +1,44 @@
+"""The kernel of a network as a function near its weights: K = G Σ Gᵀ, with G the gradient at each of a few samples."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from threefold.methods.learner import Learner, Params, Stack
+
+JITTER = 1e-6  # on the diagonal
+ON_CPU, ON_GPU = 1 << 22, 1 << 28  # slopes at once: of a network on a CPU, however many there are; of all on a GPU
+
+
+def inverse_kernel(
+    stack: Stack, x: Tensor, real: Tensor, variance: Params, function: Callable[..., Tensor], unit: int
+) -> Tensor:
+    """K⁻¹ of one unit of `function(learner, x, params)` at samples x, of all networks; Σ is diagonal.
+
+    In float64: its smallest eigenvalues are next to nothing. Gradients are taken of a few samples at a time, so that
+    memory does not grow with their number times that of the weights. Samples that are not `real` stand for themselves.
+    """
+
+    def slopes(learner: Learner, x: Tensor) -> Params:
+        def value(params: Params, one: Tensor) -> Tensor:
+            return function(learner, one[None], params)[0, unit]
+
+        each = vmap(grad(value), (None, 0))(learner.params, x)
+        return {name: g.double().flatten(1) for name, g in each.items()}
+
+    samples, weights = x.shape[1], sum(v[0].numel() for v in variance.values())
+    at_once = ON_CPU // weights if x.device.type == "cpu" else ON_GPU // (weights * len(x))
+    pieces, rows = torch.split(x, max(1, at_once), 1), []
+    for piece in pieces:
+        mine = {n: g * variance[n].double().flatten(1).unsqueeze(1) for n, g in stack.map(slopes, piece).items()}
+        columns = []
+        for other in pieces:
+            theirs = stack.map(slopes, other)
+            columns.append(torch.stack([g @ theirs[n].mT for n, g in mine.items()]).sum(0))
+        rows.append(torch.cat(columns, 2))
+    kernel = torch.cat(rows, 1) * (real.unsqueeze(1) & real.unsqueeze(2))
+    jitter = JITTER * torch.eye(samples, dtype=kernel.dtype, device=x.device)
+    inverse: Tensor = torch.linalg.inv_ex(kernel + jitter).inverse  # of what diverged too, without asking
+    return inverse

@@ -54,9 +54,8 @@ FURTHER = {  # experiments of ours, and why their numbers are not judged
     "stability": "De Lange et al. (2023) describe the gap, with other settings.",
     "taskfree": (
         "Such a comparison is in van de Ven, Tuytelaars & Tolias (2022), in figures without numbers. The stream, XdG's"
-        " gates, SI, the reservoirs and how they are replayed are as in the authors' code. It differs in two things: it"
-        " has LwF's distillation without the factor T², a quarter of ours; and in Task-IL the units of other tasks have"
-        " the logit 0 there and compete, while ours do not count."
+        " gates, SI, LwF, the reservoirs and how they are replayed are as in the authors' code. It differs in one thing:"
+        " in Task-IL the units of other tasks have the logit 0 there and compete, while ours do not count."
     ),
     "orders": "",
 }

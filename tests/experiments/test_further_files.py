@@ -31,9 +31,10 @@ def test_the_task_free_comparison_is_that_of_the_authors_code() -> None:
     )
     assert of(cells, "xdg") == {"task": {"share": 0.45, "gate_on": "activation"}}, "a gated unit gives nothing at all"
     assert all((one["strength"], one["damping"]) == (10, 0.1) for one in of(cells, "si").values())
-    assert all((one["temperature"], one["reduction"]) == (2, "sum") for one in of(cells, "lwf").values())
+    assert all((one["temperature"], one["reduction"], one["t_squared"]) == (2, "sum", False) for one in of(cells, "lwf").values())
     for name in ("er", "a-gem"):
         assert all((one["budget"], one["selection"]) == (1000, "reservoir") for one in of(cells, name).values())
+    assert all(one["damping"] == 1e-7 for one in of(cells, "a-gem").values())
     assert list(of(cells, "icarl")) == ["class"]
     icarl = of(cells, "icarl")["class"]
     assert (icarl["budget"], icarl["selection"], icarl["unit_length"]) == (1000, "reservoir", True)
@@ -55,6 +56,6 @@ def test_a_hundred_orders_of_one_seed_stand_beside_a_hundred_seeds_in_one_order(
     pairs: dict[str, set[tuple[int, int]]] = {}
     for cell, seeds, *_ in paper_request("orders").asked:
         pairs.setdefault(cell.name, set()).update((seed.seed, seed.order) for seed in map(read_seed, seeds))
-    assert len(pairs) == 8
+    assert len(pairs) == 6
     for name, each in pairs.items():
         assert each == {(1, n) for n in range(1, 101)} | {(n, 1) for n in range(1, 101)}, name

@@ -54,7 +54,7 @@ FURTHER = {  # experiments of ours, and why their numbers are not judged
     "stability": "De Lange et al. (2023) describe the gap, with other settings.",
     "taskfree": (
         "Such a comparison is in van de Ven, Tuytelaars & Tolias (2022), in figures without numbers. The stream, XdG's"
-        " gates, SI, LwF, the reservoirs and how they are replayed are as in the authors' code. It differs in one thing:"
+        " gates, SI, LwF, the reservoirs and how they are replayed are as in the authors' code. One thing differs:"
         " in Task-IL the units of other tasks have the logit 0 there and compete, while ours do not count."
     ),
     "orders": "",

@@ -31,7 +31,10 @@ def test_the_task_free_comparison_is_that_of_the_authors_code() -> None:
     )
     assert of(cells, "xdg") == {"task": {"share": 0.45, "gate_on": "activation"}}, "a gated unit gives nothing at all"
     assert all((one["strength"], one["damping"]) == (10, 0.1) for one in of(cells, "si").values())
-    assert all((one["temperature"], one["reduction"], one["t_squared"]) == (2, "sum", False) for one in of(cells, "lwf").values())
+    assert all(
+        (one["temperature"], one["reduction"], one["t_squared"]) == (2, "sum", False)
+        for one in of(cells, "lwf").values()
+    )
     for name in ("er", "a-gem"):
         assert all((one["budget"], one["selection"]) == (1000, "reservoir") for one in of(cells, name).values())
     assert all(one["damping"] == 1e-7 for one in of(cells, "a-gem").values())

@@ -150,7 +150,7 @@ def check_saved(file: BinaryIO, size: int, most: int | None = None) -> None:
             asked = [argument for code, argument, _ in pickletools.genops(content) if code.name == "GLOBAL"]
         except ValueError as error:
             raise zipfile.BadZipFile(str(error)) from error
-        if any(name.startswith(("builtins ", "__builtin__ ")) for name in asked):  # bytearray(10**12) is one
+        if any(str(name).startswith(("builtins ", "__builtin__ ")) for name in asked):  # bytearray(10**12) is one
             raise ValueError("holds more than tensors, which is never loaded")
 
 

@@ -9,9 +9,11 @@ import gzip
 import json
 import math
 import os
+import pickletools
 import re
 import stat
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from functools import partial
 from os import PathLike
@@ -105,11 +107,16 @@ def parse_toml(content: bytes) -> dict[str, Any]:
     return value
 
 
-def check_plain(value: object) -> None:
-    """Refuse what those who read it later would stumble over: deep nesting, endless numbers, half a character."""
-    waiting = [(value, 0)]
+def check_plain(value: object, most: int | None = None) -> None:
+    """Refuse what those who read it later would stumble over: deep nesting, endless numbers, half a character.
+
+    `most`: values. Text cannot have more than it has characters, but a pickle may name one list over and over.
+    """
+    waiting, count = [(value, 0)], 0
     while waiting:
-        item, depth = waiting.pop()
+        (item, depth), count = waiting.pop(), count + 1
+        if most is not None and count > most:
+            raise ValueError(f"it has more than {most} values")
         if depth > DEPTH:
             raise ValueError(_TOO_DEEP)
         if isinstance(item, int) and abs(item) >= 10**DIGITS:
@@ -121,6 +128,30 @@ def check_plain(value: object) -> None:
             waiting += [(inner, depth + 1) for pair in item.items() for inner in pair]
         elif isinstance(item, list):
             waiting += [(inner, depth + 1) for inner in item]
+
+
+def check_saved(file: BinaryIO, size: int, most: int | None = None) -> None:
+    """Refuse what torch.save does not write, and would take more memory to load than a file of so many bytes has.
+
+    ValueError says why; BadZipFile: it is nothing of torch.save. `most`: tensors.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            records = archive.infolist()
+            if any(r.compress_type != zipfile.ZIP_STORED for r in records) or sum(r.file_size for r in records) > size:
+                raise ValueError("unpacks to more than it is, which nothing does that torch.save writes")
+            if most is not None and len(records) > most:
+                raise ValueError(f"has more than {most} tensors")
+            pickles = [archive.read(record) for record in records if record.filename.lower().endswith(".pkl")]
+    except (NotImplementedError, RuntimeError, EOFError, UnicodeError) as error:
+        raise zipfile.BadZipFile(str(error)) from error
+    for content in pickles:
+        try:
+            asked = [argument for code, argument, _ in pickletools.genops(content) if code.name == "GLOBAL"]
+        except ValueError as error:
+            raise zipfile.BadZipFile(str(error)) from error
+        if any(str(name).startswith(("builtins ", "__builtin__ ")) for name in asked):  # bytearray(10**12) is one
+            raise ValueError("holds more than tensors, which is never loaded")
 
 
 def _refuse_special(mode: int) -> None:

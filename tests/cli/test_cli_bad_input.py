@@ -130,6 +130,10 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
         ["network 'no.py' names a file that is not there; use FILE.py:NAME."],
     ),
     "hidden units of a CNN": ([*PLAIN, "--network", "cnn", "--hidden", "5"], ["hidden is 5, but network is 'cnn'"]),
+    "layers without end": (
+        [*PLAIN, "--network", "cnn:channels=" + "-".join("1" * 101)],
+        ["channels of cnn is", "at most 100 items"],
+    ),
     "two rates": ([*TINY, "--lr", "0.1", "--optimizer", "sgd:lr=0.2"], ["lr is 0.1, but optimizer is 'sgd:lr=0.2'"]),
     "command": (["rum"], ["command 'rum'", "did you mean 'run'?"]),
     "list": (["list", "metods"], ["list 'metods'", "did you mean 'methods'?"]),

@@ -4,7 +4,9 @@ import errno
 import os
 import pickle
 import re
+import zipfile
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from zlib import crc32
 
@@ -94,6 +96,30 @@ def test_a_checkpoint_never_runs_code(path, undisturbed, monkeypatch):
     monkeypatch.chdir(path.parent)
     set_aside(path, undisturbed)
     assert not Path("evil-was-here").exists()
+
+
+class Billion:
+    """10¹² bytes, in a line."""
+
+    def __reduce__(self):
+        return bytearray, (10**12,)
+
+
+def test_a_sealed_file_that_is_more_in_memory_than_on_the_disk_is_not_loaded(path, monkeypatch):
+    Checkpoint(path).save({"stack": Billion()})
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was loaded"))
+        assert Checkpoint(path).load(CPU) is None
+    assert path.with_suffix(".damaged").exists()
+    torch.save({"stack": torch.zeros(1 << 20)}, buffer := BytesIO())
+    packed = BytesIO()
+    with zipfile.ZipFile(buffer) as archive, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:
+        for record in archive.infolist():
+            out.writestr(record.filename, archive.read(record))
+    sealed(path, packed.getvalue())
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was loaded"))
+        assert Checkpoint(path).load(CPU) is None
 
 
 def test_a_damaged_file_that_cannot_be_set_aside_is_a_sentence(path, monkeypatch):

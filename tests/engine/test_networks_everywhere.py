@@ -5,7 +5,18 @@ stopped and goes on is as if it had not been. Bit for bit: networks with convolu
 import pytest
 from every_method import METHODS, Leaving, left
 from test_independence import everything
-from tiny_cohorts import EVEN, SCENARIOS, method_of, of, same_bits, same_measured, scenario_of, tiny_images, watched
+from tiny_cohorts import (
+    EVEN,
+    SCENARIOS,
+    furthest,
+    method_of,
+    of,
+    same_bits,
+    same_measured,
+    scenario_of,
+    tiny_images,
+    watched,
+)
 
 from threefold.engine import stack as engine_stack
 from threefold.methods import METHODS as REGISTRY
@@ -67,6 +78,16 @@ def test_a_replica_is_itself_alone_in_a_stack_and_resumed(network, scenario, met
     stack = agree(network, scenario, method, tmp_path)
     assert stack.measured.diverged_at == [None] * 3
     assert all((before[n] != after[n]).any() for before, after in [stack.weights[::3]] for n in before)
+
+
+def test_adam_rounds_ends_by_the_height_of_the_stack_and_no_more():
+    """Two output units are no 16: draws are the same, and so is what is learned."""
+    run = {"iters": 8, "lr": "adam:lr=0.001"}
+    stack = trained(IMAGES[0], "class", "er:budget=20", [9, 2, 4], **run)
+    alone = trained(IMAGES[0], "class", "er:budget=20", [4], **run)
+    for mine, its in zip(alone.batches, stack.batches, strict=True):
+        assert same_bits(of(mine[1:], 0), of(its[1:], 2))
+    assert furthest(of(alone.weights[-1], 0), of(stack.weights[-1], 2)) < 2e-5
 
 
 def test_every_method_of_the_registry_is_here():

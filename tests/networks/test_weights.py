@@ -228,7 +228,53 @@ def packed(compression):
             out.writestr(record.filename, archive.read(record))
 
 
+class Billion:
+    """In torch.save's pickle, 10¹² bytes are a line."""
+
+    def __reduce__(self):
+        return bytearray, (10**12,)
+
+
+def shared(levels=30):
+    """A few lists, each of them twice in the next: 2³⁰ to whoever walks through them."""
+    lists = [1]
+    for _ in range(levels):
+        lists = [lists, lists]
+    return lists
+
+
+def named(name):
+    return lambda: torch.save({name: torch.zeros(2)}, "bad.pt")
+
+
+def typed(dtype):
+    return lambda: torch.save({"a": torch.zeros(2).to(dtype)}, "bad.pt")
+
+
 BAD = {
+    "half a character": (named("\udc80"), r"has a tensor '\udc80', which is no name of a parameter"),
+    "a control sequence": (named("\x1b]0;hi\x07"), r"has a tensor '\x1b]0;hi\x07', which is no name of a parameter"),
+    "an endless name": (named("x" * 5000), f"has a tensor '{'x' * 59}, which is no name of a parameter"),
+    "complex numbers": (typed(torch.complex64), "has a tensor a without plain numbers"),
+    "eighths of numbers": (typed(torch.float8_e4m3fn), "has a tensor a without plain numbers"),
+    "numbers beyond a network's": (
+        lambda: torch.save({"a": torch.tensor([1e300], dtype=torch.float64)}, "bad.pt"),
+        "has numbers in a that are not finite",
+    ),
+    "a terabyte in a line": (
+        lambda: torch.save({"a": Billion()}, "bad.pt"),
+        "holds more than tensors, which is never loaded",
+    ),
+    "too many": (
+        lambda: torch.save({f"a{n}": torch.zeros(0) for n in range(10_001)}, "bad.pt"),
+        "has more than 10000 tensors",
+    ),
+    "the same seed twice": (lambda: several([2, 2], "bad.pt"), "has two networks of the same seed"),
+    "a seed below 0": (lambda: several([-1, 2], "bad.pt"), "has no seeds"),
+    "lists without end": (
+        lambda: several([1], "bad.pt", network=shared()),
+        "cannot be used: it has more than 1000000 values",
+    ),
     "a list": (lambda: torch.save([torch.zeros(2)], "bad.pt"), "holds a list"),
     "code": (lambda: torch.save({"a": Evil()}, "bad.pt"), "holds more than tensors, which is never loaded"),
     "a module": (lambda: torch.save(nn.Linear(2, 2), "bad.pt"), "holds more than tensors, which is never loaded"),

@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
+from zipfile import BadZipFile
 from zlib import crc32
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from threefold.errors import ThreefoldError
-from threefold.reading import NotAFile, open_file
+from threefold.reading import NotAFile, check_saved, open_file
 
 FORMAT = 5
 CHUNK = 1 << 24
@@ -150,7 +151,12 @@ def _sum(file: IO[bytes], size: int) -> int:
 
 
 def _unpacked(path: Path) -> Any:
-    """What is in a file; None if PyTorch cannot make sense of it."""
+    """What is in a file; None if PyTorch cannot make sense of it, or it is more in memory than on the disk."""
+    try:
+        with path.open("rb") as file:
+            check_saved(file, path.stat().st_size)
+    except (BadZipFile, ValueError):
+        return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about pickles that are not ours
         try:

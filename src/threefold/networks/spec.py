@@ -76,7 +76,7 @@ class CNNNetwork(_OfImages):
 
     name = "cnn"
     channels: Annotated[tuple[PositiveInt, ...], BeforeValidator(listed)] = hyper(
-        "channels of each convolution", (16, 32, 64, 128, 256), min_length=1
+        "channels of each convolution", (16, 32, 64, 128, 256), min_length=1, max_length=100
     )
     norm: Norm = hyper("normalisation after each convolution", "none")
 

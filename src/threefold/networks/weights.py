@@ -1,22 +1,34 @@
 """Weights that were kept: to begin with, or to compute features with."""
 
 import warnings
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from io import BytesIO
 from pickle import UnpicklingError
 from typing import Any
+from zipfile import BadZipFile
 
 import torch
 from torch import Tensor, nn
 
 from threefold.errors import ThreefoldError
 from threefold.memory import in_bytes, memory_limit
-from threefold.reading import check_plain, read_file
+from threefold.reading import check_plain, check_saved, read_file
 
 FORMAT = "threefold pretrained network 1"  # what `threefold pretrain` writes says so of itself
+TENSORS, VALUES = 10_000, 1_000_000  # the most of a file, and of what is said in it
+NAME = 1000  # characters of a tensor's
+NUMBERS = {
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+}
 OUTPUT = "output."  # what the names in the output layer of our networks begin with
 
 
@@ -81,18 +93,17 @@ def load_weights(path: str) -> Weights:
 
 
 def _read(path: str) -> Any:
-    """What a file holds. Its size on the disk is its size in memory: a record that is packed is refused."""
+    """What a file holds, which must not be more in memory than on the disk."""
     try:
         content = read_file(path, memory_limit() // 4)
     except OSError as error:
         raise _refused(path, f"cannot be read ({error.strerror or error})") from error
     try:
-        with zipfile.ZipFile(BytesIO(content)) as archive:
-            records = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+        check_saved(BytesIO(content), len(content), TENSORS)
+    except (BadZipFile, OSError) as error:
         raise _refused(path, "is no file of torch.save, or is cut short") from error
-    if any(r.compress_type != zipfile.ZIP_STORED for r in records) or sum(r.file_size for r in records) > len(content):
-        raise _refused(path, "unpacks to more than it is, which nothing does that torch.save writes")
+    except ValueError as error:
+        raise _refused(path, str(error)) from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -111,11 +122,13 @@ def _parted(path: str, found: Any) -> tuple[dict[str, Tensor], tuple[int, ...], 
         return {name: value.unsqueeze(0) for name, value in _tensors(path, found).items()}, (1,), {}
     seeds, about = found.get("seeds"), {name: value for name, value in found.items() if name != "state"}
     try:
-        check_plain(about)
+        check_plain(about, VALUES)
     except ValueError as error:
         raise _refused(path, f"cannot be used: {error}") from error
-    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
         raise _refused(path, "has no seeds")
+    if len(set(seeds)) < len(seeds):
+        raise _refused(path, "has two networks of the same seed")
     state = _tensors(path, found.get("state"))
     for name, value in state.items():
         if value.shape[:1] != (len(seeds),):
@@ -131,13 +144,15 @@ def _tensors(path: str, found: Any) -> dict[str, Tensor]:
     for name, value in found.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise _refused(path, f"holds a {type(value).__name__} under {str(name)[:60]!r}")
-        if value.layout is not torch.strided or value.device.type != "cpu" or value.is_quantized:
+        if not name.isprintable() or len(name) > NAME:
+            raise _refused(path, f"has a tensor {ascii(name)[:60]}, which is no name of a parameter")
+        if value.layout is not torch.strided or value.device.type != "cpu" or value.dtype not in NUMBERS:
             raise _refused(path, f"has a tensor {name[:60]} without plain numbers")
         size += value.numel() * value.element_size()
     if size > (free := memory_limit() // 4):
         raise _refused(path, f"has tensors of {in_bytes(size)}, and {in_bytes(free)} may be used")
     for name, value in found.items():
-        if not value.isfinite().all():
+        if not value.float().isfinite().all():  # as a network will have them
             raise _refused(path, f"has numbers in {name[:60]} that are not finite")
     return {name: value.detach() for name, value in found.items()}
 

@@ -188,7 +188,8 @@ def _structure(setting: Setting) -> Structure:
     """Found with values: without, PyTorch imports its compiler to compute shapes, which takes seconds."""
     net, name = setting.built(), setting.network.name
     try:
-        return Structure.of(net, name, setting.shape, setting.units, _device(net))
+        own = isinstance(setting.network, OwnNetwork)
+        return Structure.of(net, name, setting.shape, setting.units, _device(net), own=own)
     except (ThreefoldError, torch.OutOfMemoryError):
         raise
     except Exception as error:

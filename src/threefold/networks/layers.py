@@ -91,6 +91,8 @@ def check_parameters(net: nn.Module) -> None:
             f"{tied[0]} of {type(net).__name__} is also another of its parameters; each must have its own."
         )
     for name, parameter in net.named_parameters():
+        if isinstance(parameter, nn.UninitializedParameter):
+            raise ThreefoldError(f"{name} of {type(net).__name__} must have a shape when it is built; give all sizes.")
         check_dtype(f"{name} of {type(net).__name__} must be", parameter)
         if not parameter.requires_grad:
             raise ThreefoldError(

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from threefold.errors import ThreefoldError
+from threefold.networks.gradients import check_each_by_itself, check_gradient, maps, maps_samples
 from threefold.networks.layers import NORMALISATIONS, Shift, check_dtype, check_parameters
 
 GateOn = Literal["activation", "input"]
@@ -56,11 +56,13 @@ class Structure:
     has_modes: bool  # may it compute something else in training than in use?
 
     @classmethod
-    def of(cls, net: nn.Module, name: str, shape: tuple[int, ...], units: int, device: str = "meta") -> "Structure":
-        """Of a classifier that must turn inputs of this shape into `units` logits."""
+    def of(
+        cls, net: nn.Module, name: str, shape: tuple[int, ...], units: int, device: str = "meta", *, own: bool = False
+    ) -> "Structure":
+        """Of a classifier that must turn inputs of this shape into `units` logits. `own`: it is a user's, and may do
+        anything."""
         check_parameters(net)
-        own = getattr(net, "features", None)
-        features = "features" if isinstance(own, nn.Module) else None
+        features = "features" if isinstance(getattr(net, "features", None), nn.Module) else None
         with _recorded(net, name) as (calls, operations):
             logits = net(torch.zeros(2, *shape, device=device))
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
@@ -75,19 +77,25 @@ class Structure:
         size = _feature_size(calls, features, output, folded, name)
         last = weighted[-1:] if weighted and not f"{weighted[-1].path}.".startswith("features.") else []
         convolutional = any(isinstance(call.module, nn.modules.conv._ConvNd) for call in weighted)
-        maps = _maps(net, shape, device)
         no_products = folded | operations.elsewhere | others.elsewhere
+        taps = tuple(Tap(c.path, c.shape) for c in in_use if _by_products(c) and c.path not in no_products)
+        if own:
+            check_each_by_itself(net, name, shape, device)
+            check_gradient(net, name, shape, device)
+        can_map = not own or maps(net, shape, device)
+        mapped = can_map and not convolutional
+        rest = [path for path, _ in net.named_parameters() if path.rpartition(".")[0] not in {tap.path for tap in taps}]
         return cls(
             hidden=tuple(_hidden(calls, call, call.path not in folded) for call in weighted if call not in last),
             output=output.path if output else None,
             features=features,
             feature_size=size,
             activations=sum(prod(call.shape) for call in calls if call.is_leaf),
-            taps=tuple(Tap(c.path, c.shape) for c in in_use if _by_products(c) and c.path not in no_products),
+            taps=taps,
             convolutional=convolutional,
             channels_last=convolutional and not any(isinstance(module, NORMALISATIONS) for module in net.modules()),
-            mapped=not convolutional and maps,
-            samples_mapped=maps,
+            mapped=mapped,
+            samples_mapped=can_map and (not own or not rest or maps_samples(net, shape, device, rest, mapped=mapped)),
             capturable=not operations.asks_for_values,
             has_modes=any(True for _ in net.buffers()) or any(map(_may_have_modes, net.modules())),
         )
@@ -203,18 +211,6 @@ def _hidden(calls: list[_Call], call: _Call, by_sample: bool) -> HiddenLayer:
     if after and isinstance(after[0].module, (Shift, *NORMALISATIONS)) and after[0].shape == call.shape:
         end = after[0]
     return HiddenLayer(call.path, end.path, call.channels, isinstance(call.module, nn.Linear), by_sample)
-
-
-def _maps(net: nn.Module, shape: tuple[int, ...], device: str) -> bool:
-    """Does the network compute under vmap? One of a user's may ask for values, or write into its inputs."""
-    values = dict(net.named_parameters()) | dict(net.named_buffers())
-    twice = {name: torch.stack([value.detach()] * 2) for name, value in values.items()}
-    try:
-        x = torch.zeros(2, 2, *shape, device=device)
-        vmap(lambda values, x: functional_call(net, values, (x,)))(twice, x)
-    except Exception:  # whatever a user's module raises
-        return False
-    return True
 
 
 def _use(net: nn.Module, name: str, x: Tensor) -> None:

@@ -134,7 +134,9 @@ def test_what_took_less_to_train_than_to_write_waits_until_training_is_stopped(c
     monkeypatch.setattr("threefold.engine.saver.RATE", size / LONG)  # LONG seconds
     now = 100.0
     monkeypatch.setattr("time.perf_counter", lambda: now)
-    with pytest.raises(KeyboardInterrupt), Saver(checkpoint, GPU) as saver:
+
+    def trained(saver):
+        nonlocal now
         now = 99.0 + LONG
         saver.save(state(1))
         now = 100.0 + LONG
@@ -146,6 +148,9 @@ def test_what_took_less_to_train_than_to_write_waits_until_training_is_stopped(c
         saver.save(state(4))
         assert checkpoint.written == [2]
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        saved(checkpoint, then=trained)
     assert checkpoint.written == [2, 4]
 
 

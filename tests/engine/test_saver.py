@@ -1,5 +1,6 @@
 """Checkpoints written beside training, as on a GPU: the few calls that need one have stand-ins."""
 
+from concurrent.futures import wait
 from contextlib import contextmanager
 from threading import Event, Thread, current_thread
 
@@ -74,7 +75,7 @@ def in_the_file(checkpoint):
     return Checkpoint(checkpoint.path).load(CPU)
 
 
-def saved(checkpoint, *states, then=lambda saver: None):
+def saved(checkpoint, *states, then=Saver.finish):
     with Saver(checkpoint, GPU) as saver:
         for finished in states:
             saver.save(state(finished))
@@ -98,6 +99,7 @@ def test_a_state_is_kept_as_it_was_when_it_was_saved(checkpoint, device):
         mine["weights"].append(torch.zeros(1))
         mine["seconds"]["train"] = 7.0
         device.fetches.set()
+        saver.finish()
     found = in_the_file(checkpoint)
     assert found["seconds"] == {"train": 1.0}
     assert [weights.tolist() for weights in found["weights"]] == [[1, 1, 1]]
@@ -113,33 +115,65 @@ def test_training_goes_on_while_a_state_is_fetched_and_written(checkpoint, devic
     assert current_thread() not in checkpoint.threads
 
 
-def test_states_are_written_one_after_the_other(checkpoint, device):
+def test_training_does_not_wait_for_the_disk_and_the_newest_state_is_written_next(checkpoint, device):
     device.writes.clear()
     with Saver(checkpoint, GPU) as saver:
         saver.save(state(1))
         saver.wait_for_device()
-        second = begun(lambda: saver.save(state(2)))
-        assert second.is_alive()  # there is room for one copy
-        assert device.calls == ["synchronize", "fetch"]
+        for newer in (2, 3):
+            assert not begun(lambda newer=newer: saver.save(state(newer))).is_alive()
+        assert device.calls == ["synchronize", "fetch", "synchronize", "synchronize"]  # the others stay on the device
         device.writes.set()
-        second.join(LONG)
-        assert checkpoint.written[:1] == [1]
-        saver.save(state(3))
-    assert checkpoint.written == [1, 2, 3]
+        saver.finish()
+    assert checkpoint.written == [1, 3]
     assert in_the_file(checkpoint)["finished"] == 3
 
 
+def test_what_took_less_to_train_than_to_write_waits_until_training_is_stopped(checkpoint, monkeypatch):
+    size = sum(weights.nbytes for weights in state(1)["weights"])
+    monkeypatch.setattr("threefold.engine.saver.RATE", size / LONG)  # LONG seconds
+    now = 100.0
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+
+    def trained(saver):
+        nonlocal now
+        now = 99.0 + LONG
+        saver.save(state(1))
+        now = 100.0 + LONG
+        saver.save(state(2))
+        assert saver._writing.result(LONG) is None
+        assert checkpoint.written == [2]
+        now = 99.0 + 2 * LONG
+        saver.save(state(3))
+        saver.save(state(4))
+        assert checkpoint.written == [2]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        saved(checkpoint, then=trained)
+    assert checkpoint.written == [2, 4]
+
+
+def test_nobody_waits_for_a_state_that_training_has_left_behind(checkpoint, device, monkeypatch):
+    monkeypatch.setattr("threefold.engine.saver.RATE", 1e-9)
+    with Saver(checkpoint, GPU) as saver:
+        saver.save(state(1))
+    assert device.calls == ["synchronize"]
+    assert not checkpoint.path.exists()
+
+
 def test_an_error_of_the_last_save_is_raised_at_the_end(checkpoint):
-    checkpoint.broken = {2}
-    with pytest.raises(ThreefoldError, match="no place for 2"):
-        saved(checkpoint, 1, 2)
-    assert checkpoint.written == [1]
+    checkpoint.broken = {1}
+    with pytest.raises(ThreefoldError, match="no place for 1"):
+        saved(checkpoint, 1, then=lambda saver: None)
+    assert checkpoint.written == []
 
 
-def test_an_error_of_an_earlier_one_is_raised_by_the_next(checkpoint):
+def test_an_error_of_an_earlier_one_is_raised_by_a_later_save(checkpoint):
     checkpoint.broken = {1}
     with Saver(checkpoint, GPU) as saver:
         saver.save(state(1))
+        wait([saver._writing], LONG)
         with pytest.raises(ThreefoldError, match="no place for 1"):
             saver.save(state(2))
     assert checkpoint.written == []
@@ -181,6 +215,7 @@ def test_a_capture_waits_until_nothing_is_fetched(checkpoint, device):
         assert not waiting.is_alive()
         assert checkpoint.written == []  # what is being written does not disturb the device
         device.writes.set()
+        saver.finish()
     saver.wait_for_device()
 
 
@@ -196,6 +231,7 @@ def test_without_room_for_a_copy_a_state_is_written_at_once(checkpoint, device, 
         assert checkpoint.written == [1, 2]
         assert current_thread() in checkpoint.threads
         saver.save(state(3))  # there may be room again
+        saver.finish()
     assert checkpoint.written == [1, 2, 3]
     assert in_the_file(checkpoint)["weights"][0].tolist() == [3, 3, 3]
     assert device.calls == ["synchronize", "fetch"] * 2

@@ -39,7 +39,7 @@ def test_one_by_one_every_network_learns(written: str, batch: int, monkeypatch: 
     stream = steps.Split(few(60, (3, 32, 32)))  # type: ignore[arg-type]
     built: list[torch.nn.Module] = []
     with torch.no_grad():
-        stack = steps._stack(stream, steps.Method(), "class", 2, torch.device("cpu"), find_network(written), batch)
+        stack = steps.stack_of(stream, steps.Method(), "class", 2, torch.device("cpu"), find_network(written), batch)
         build = type(stack.setting.network).build
         monkeypatch.setattr(
             type(stack.setting.network), "build", lambda self, setting: built.append(build(self, setting)) or built[-1]

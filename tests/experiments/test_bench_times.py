@@ -92,7 +92,7 @@ def test_medians_are_taken_in_turns_after_warming_up(monkeypatch: pytest.MonkeyP
 
 
 def test_the_bare_products_are_those_of_the_cohorts_network(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    stack = steps._stack(stream, Method(), "class", 3, CPU)
+    stack = steps.stack_of(stream, Method(), "class", 3, CPU)
     shapes = []
     monkeypatch.setattr(torch, "bmm", lambda a, b: shapes.append((tuple(a.shape), tuple(b.shape))))
     steps.products(stack)()
@@ -148,6 +148,45 @@ def test_growth_takes_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert floors["replicas", 2, "none"] == 2 * floors["replicas", 1, "none"]
     assert floors["hidden units", 8, "none"] > floors["hidden units", 4, "none"]
     assert Split.defaults.hidden == 8  # of the other streams
+
+
+def test_the_hosts_work_is_divided_by_the_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that only building and drawing move: by so much for each network, and by more in the first round."""
+    clock, built = [0.0], []
+
+    def building(stream, method, scenario, many, device):  # type: ignore[no-untyped-def]
+        built.append(many)
+        clock[0] += (9.0 if len(built) < 2 else 0.002) * many
+        return steps.stack_of(stream, method, scenario, many, device)
+
+    def drawing(stack, training):  # type: ignore[no-untyped-def]
+        assert (stack.task, training.iters, "stored" in stack.memory["er"]) == (1, 200, True)
+        clock[0] += 0.004 * len(stack.seeds)
+
+    monkeypatch.setattr(growth, "stand_in", lambda samples: small())
+    monkeypatch.setattr(growth, "stack_of", building)
+    monkeypatch.setattr(growth, "Sampler", drawing)
+    monkeypatch.setattr(growth.time, "perf_counter", lambda: clock[0])
+    found = list(growth.host_work("cpu", 2, replicas=(2, 3)))
+    assert built == [2, 2, 2, 3, 3, 3]
+    assert [(each.replicas, round(each.begin, 6), round(each.draw, 6)) for each in found] == [(2, 2, 4), (3, 2, 4)]
+
+
+def test_a_gpu_is_given_a_thousand_networks_and_a_cpu_a_hundred(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(growth, "stand_in", lambda samples: small())
+    monkeypatch.setattr(growth, "rates", lambda device: None)
+
+    def second(stream, method, scenario, replicas, device, best):  # type: ignore[no-untyped-def]
+        asked.append(replicas)
+        return None, floor_module.Floor(1.0, 1.0)
+
+    monkeypatch.setattr(growth, "second_task", second)
+    monkeypatch.setattr(growth, "medians", lambda functions, rounds, device: {"step": 1.0})
+    for device, most in (("cpu", 100), ("cuda", 1000)):
+        asked.clear()
+        list(growth.grow(device, hidden=(), tasks=()))
+        assert (asked[0], max(asked)) == (1, most)
 
 
 def test_a_grid_and_as_many_seeds_are_trained_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +304,7 @@ def test_the_command_shows_what_is_asked_for(cli: Callable[..., Ended], monkeypa
     least = floor_module.Floor(0.1, 0.2)
     shown = {
         "steps": ("bench_methods", steps.Cost("ewc", "Class-IL", 0.3, 0.15, least), ["0.30", "2.00", "1.50"]),
-        "growth": ("grow", growth.Grown("tasks", 50, "ewc", 0.6, 0.2), ["tasks", "50", "3.00"]),
+        "growth": ("grow", growth.Grown("tasks", 50, "ewc", 0.6, 0.2), ["tasks", "50", "3.00", "1000", "1.25", "2.50"]),
         "profile": ("spent", profile.Spent("si", 68, 0.1, 0.2, 0.4), ["68", "0.70", "0.40"]),
         "evaluation": ("bench_evaluation", evaluation.EvaluationTime("dgr", 4.0, 5.0), ["dgr", "4.00", "1.25"]),
         "accuracy": ("compare", accuracy.Compared("a / b", "si", 90.0, 89.5, 0.5, 0.25, False), ["+0.50 ± 0.25"]),
@@ -273,6 +312,7 @@ def test_the_command_shows_what_is_asked_for(cli: Callable[..., Ended], monkeypa
     monkeypatch.setattr(bench, "bench", lambda *_, **__: [])
     for what, (function, found, wanted) in shown.items():
         monkeypatch.setattr(bench, function, lambda *_, found=found, **__: [found])
+        monkeypatch.setattr(bench, "host_work", lambda *_: [growth.HostWork(1000, 1.25, 2.5)])
         ended = cli("bench", *([] if what == "steps" else [what]), "--device", "cpu")
         assert ended.status == 0, ended.err
         assert all(text in ended.out for text in wanted), ended.out

@@ -3,7 +3,7 @@
 from threefold.bench.accuracy import compare
 from threefold.bench.evaluation import bench_evaluation
 from threefold.bench.grid import bench_grid
-from threefold.bench.growth import grow
+from threefold.bench.growth import grow, host_work
 from threefold.bench.profile import spent
 from threefold.bench.steps import bench, bench_methods, bench_networks
 
@@ -15,5 +15,6 @@ __all__ = [
     "bench_networks",
     "compare",
     "grow",
+    "host_work",
     "spent",
 ]

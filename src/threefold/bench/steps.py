@@ -122,7 +122,7 @@ def bench_networks(
     stream = Split(stand_in(4_000, (3, 32, 32)))
     for written, batch in networks:
         with torch.no_grad():
-            stack = _stack(stream, Method(), "class", number, where, find_network(written), batch)
+            stack = stack_of(stream, Method(), "class", number, where, find_network(written), batch)
             step, sampler = _steps(stack, ahead=0)
             times = medians({"cohort": step, "alone": _one_after_the_other(stack, sampler)}, rounds, where)
         yield NetworkTiming(written, batch, number, times["cohort"], times["alone"])
@@ -147,7 +147,7 @@ def _setting(stream: Stream, scenario: str, network: AnyNetwork | None = None, b
     return Setting(outputs, shape, batch or stream.defaults.batch, network)
 
 
-def _stack(
+def stack_of(
     stream: Stream,
     method: Method,
     scenario: str,
@@ -156,6 +156,7 @@ def _stack(
     network: AnyNetwork | None = None,
     batch: int | None = None,
 ) -> ReplicaStack:
+    """Networks about to learn their first task; what is not given is the paper's."""
     setting, seeds = _setting(stream, scenario, network, batch), range(1, replicas + 1)
     data = DeviceData(stream, setting.outputs, seeds, setting.batch, device)
     optimizer = Adam(lr=stream.defaults.lr)
@@ -166,7 +167,7 @@ def _stack(
 def second_task(
     stream: Stream, method: Method, scenario: str, replicas: int, device: torch.device, best: Rates
 ) -> tuple[Callable[[], None], Floor]:
-    stack = _stack(stream, method, scenario, replicas, device)
+    stack = stack_of(stream, method, scenario, replicas, device)
     stack.consolidate()
     stack.begin_task(1)
     least = floor_of(stack, best)
@@ -192,7 +193,7 @@ def _steps(stack: ReplicaStack, ahead: int) -> tuple[Callable[[], None], Sampler
 
 def _compare(stream: Stream, replicas: int, device: torch.device, rounds: int) -> Timing:
     with torch.no_grad():
-        stack = _stack(stream, Method(), "class", replicas, device)
+        stack = stack_of(stream, Method(), "class", replicas, device)
         step, sampler = _steps(stack, ahead=0)  # as it is on the first task: captured, not compiled
         alone, bare = _one_after_the_other(stack, sampler), products(stack)
         times = medians({"cohort": step, "alone": alone, "products": bare}, rounds, device)

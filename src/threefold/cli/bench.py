@@ -24,7 +24,8 @@ class What(StrEnum):
 
 MEANINGS = (
     "steps: each method's step beside its floor; networks: those for images beside plain modules; profile: where the"
-    " time of a step goes; growth: by replicas, hidden units and tasks; grid: 14 points beside 14 seeds; evaluation:"
+    " time of a step goes; growth: by replicas, hidden units and tasks, and what"
+    " the host does beside; grid: 14 points beside 14 seeds; evaluation:"
     " what testing during training costs; accuracy: what capture, TF32 and sharing do to results."
 )
 
@@ -61,6 +62,8 @@ def bench(
                 _show(f"milliseconds of {second}, Class-IL, {on}", bench.spent(where, kind))
             case What.GROWTH:
                 _show(steps, bench.grow(where, rounds or 9))
+                host = "beside the steps, milliseconds for each network: to begin, and to draw a task of 200 steps"
+                _show(f"{host}, {on}", bench.host_work(where, rounds or 3))
             case What.GRID:
                 title = f"seconds of whole trainings of {kind.name} MNIST, EWC in Class-IL, {on}"
                 _show(title, bench.bench_grid(where, how, kind, rounds or 3))

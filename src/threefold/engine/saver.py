@@ -1,43 +1,61 @@
 """Checkpoints in the background: training continues with the next task while the last one is copied and written."""
 
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from threefold.engine.checkpoint import Checkpoint
+
+RATE = 2e8  # bytes that a slow disk takes in a second: what writes less often than it could never holds training up
 
 
 class Saver:
     """Saves one state after the other. On a CPU `save` returns when the file is there.
 
-    On a GPU it returns when the state is copied on the device, and the file is there a moment later; what goes wrong
-    with it is raised by the next `save` or at the end.
+    On a GPU it returns when the state is copied on the device, where a newer one takes its place. It is written beside
+    training if training has gone on for as long as writing takes since the last one was, and whenever training is
+    stopped: a thousand networks' state is gigabytes. When training has come to its end nobody needs it. What goes
+    wrong with a file is raised by a later `save` or at the end.
     """
 
     def __init__(self, checkpoint: Checkpoint | None, device: torch.device) -> None:
         self.checkpoint, self.device = checkpoint, device
         self._thread = ThreadPoolExecutor(1)
+        self._copy: list[dict[str, Any]] = []  # on the device; a list, so that who fetches it can let go of it
         self._fetching: Future[dict[str, Any]] | None = None
         self._writing: Future[None] | None = None
+        self._begun = time.perf_counter()  # when the last one was written, or training began
 
     def save(self, state: dict[str, Any]) -> None:
         if self.checkpoint is None:
             return
-        self.finish()
         if self.device.type == "cpu":
             self.checkpoint.save(state)
             return
+        if self._writing and self._writing.done():
+            self._wait()
+        self._copy.clear()  # there is room for one
         try:
-            copy = [tree_map_only(Tensor, Tensor.clone, state)]  # a list, so that who fetches it can let go of it
+            self._copy.append(tree_map_only(Tensor, Tensor.clone, state))
         except torch.OutOfMemoryError:
+            self._wait()
             self.checkpoint.save(tree_map_only(Tensor, Tensor.cpu, state))
             return
         torch.cuda.synchronize(self.device)
-        fetching = self._fetching = self._thread.submit(self._fetch, copy)
+        size = sum(leaf.nbytes for leaf in tree_leaves(state) if isinstance(leaf, Tensor))
+        if not self._writing and time.perf_counter() - self._begun >= size / RATE:
+            self._write_copy()
+
+    def _write_copy(self) -> None:
+        self._begun = time.perf_counter()
+        fetching = self._fetching = self._thread.submit(self._fetch, self._copy)
+        self._copy = []
         self._writing = self._thread.submit(self._write, fetching)
 
     def _fetch(self, copy: list[dict[str, Any]]) -> dict[str, Any]:
@@ -53,10 +71,17 @@ class Saver:
     def wait_for_device(self) -> None:
         """Wait until nothing is being fetched from the device."""
         if fetching := self._fetching:
-            fetching.exception()  # `finish` reports what it raised
+            fetching.exception()  # what it raised is told later
 
     def finish(self) -> None:
-        """Wait until the last state is written."""
+        """Write the last state, and wait until it is there."""
+        self._wait()
+        if self._copy:
+            self._write_copy()
+            self._wait()
+
+    def _wait(self) -> None:
+        """Until what is being written is there."""
         writing, self._writing = self._writing, None
         if writing:
             writing.result()
@@ -67,9 +92,13 @@ class Saver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """A state that is on its way is written, whatever ended training."""
+        """Whatever stopped training, the last state is written."""
         try:
             if kind is None:
-                self.finish()
+                self._copy.clear()
+                self._wait()
+            else:
+                with suppress(Exception):  # the reason why training ended is told
+                    self.finish()
         finally:
             self._thread.shutdown()

@@ -31,9 +31,21 @@ SAMPLES = 128  # samples of each replica gathered at once on a CPU, however many
 Numbers = list[dict[str, Tensor]]
 
 
-def stacked(trees: Sequence[Any]) -> Any:
-    """Trees of tensors, one for each replica, as one tree with a leading replica axis."""
-    return tree_map(lambda *leaves: torch.stack(leaves), *trees)
+def stacked(trees: Sequence[Any], device: torch.device) -> Any:
+    """Trees of tensors, one for each replica, as one tree on the device, with a leading replica axis.
+
+    Row by row: all of them on the host at once would be gigabytes, only to be copied again.
+    """
+
+    def rows(*leaves: Tensor) -> Tensor:
+        if len({(leaf.shape, leaf.dtype) for leaf in leaves}) > 1:
+            return torch.stack(leaves).to(device)  # which says what does not fit
+        found = torch.empty(len(leaves), *leaves[0].shape, dtype=leaves[0].dtype, device=device)
+        for row, leaf in zip(found, leaves, strict=True):
+            row.copy_(leaf)
+        return found
+
+    return tree_map(rows, *trees)
 
 
 def padded(rows: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -159,10 +171,7 @@ class ReplicaStack:
 
     def _for_replicas(self, initial: Mapping[int, Any]) -> Any:
         """The parameters of each replica's seed, as one stack."""
-        places = {seed: place for place, seed in enumerate(initial)}
-        rows = torch.tensor([places[seed] for seed in self.seeds], device=self.device)
-        drawn = self._to_device(stacked(list(initial.values())))
-        return tree_map(lambda leaf: leaf[rows], drawn)
+        return stacked([initial[seed] for seed in self.seeds], self.device)
 
     def _first_memory(self, initial: Mapping[int, dict[str, Params]]) -> dict[str, Memory]:
         """What the parts remember before the first task."""
@@ -175,7 +184,7 @@ class ReplicaStack:
             }
             for method, seed in zip(self.methods, self.seeds, strict=True)
         ]
-        memory: dict[str, Memory] = self._to_device(stacked(memories))
+        memory: dict[str, Memory] = stacked(memories, self.device)
         return memory
 
     def _to_device(self, tree: Any) -> Any:
@@ -259,7 +268,7 @@ class ReplicaStack:
         if label is None:
             return [task.train for task in tasks]
         labels = self.data.train_y.cpu()
-        return [task.train[labels[task.train] == task.classes[label]] for task in tasks]
+        return in_threads(lambda task: task.train[labels[task.train] == task.classes[label]], tasks)
 
     def consolidate(self, besides: Collection[str] = ()) -> None:
         """A task is finished, or in a flow a stretch: every part takes it into its memory, besides those that have."""

@@ -8,6 +8,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, MultiStepLR
 
 from threefold.engine import SGD, Adam, AdamW, find_optimizer, find_schedule
 from threefold.engine.optimizer import Pull, WeightTerms
+from threefold.engine.schedule import CONSTANT
 from threefold.errors import ThreefoldError
 
 SHAPES = [(4, 3), (4,), (2, 3, 2)]
@@ -211,3 +212,21 @@ def test_looking_ahead_needs_momentum():
 def test_an_optimiser_as_text_is_the_one_meant(text, meant):
     assert find_optimizer(text) == meant
     assert meant.written() == text
+
+
+@pytest.mark.parametrize("numbers", [1, 10, 16, 33])
+@pytest.mark.parametrize("kind", [Adam, AdamW, SGD])
+def test_no_number_is_rounded_by_where_the_stack_ends(kind: type[Adam], numbers: int) -> None:
+    """PyTorch's fused Adam computes what fills no vector of the processor in another way."""
+    source = torch.Generator().manual_seed(0)
+    high = [torch.randn(5, numbers, 2, generator=source), torch.randn(5, numbers, generator=source)]
+    low = [param[3:].clone() for param in high]
+    stacks = [
+        (params, kind(lr=1e-3).stacked(params, [kind(lr=1e-3)] * len(params[0]), CONSTANT)) for params in (high, low)
+    ]
+    for _ in range(200):
+        grads = [torch.randn(param.shape, generator=source) for param in high]
+        for params, optimizer in stacks:
+            optimizer.step([grad[-len(params[0]) :].clone() for grad in grads])
+    for mine, its in zip(high, low, strict=True):
+        assert torch.equal(mine[3:], its)

@@ -15,6 +15,7 @@ from threefold.errors import ThreefoldError
 from threefold.values import Value, build, hyper, known, listed, pairs_of
 
 EPSILON = 1e-8
+LINE = 16  # numbers; a vector of the processor holds at most so many
 
 
 class Optimizer(Value):
@@ -267,13 +268,16 @@ class StackedAdam(Stacked):
         rates = self.lr if self.schedule == CONSTANT else self.rates().tolist()
         for (rate, taken), same in groupby(zip(rates, self.taken.tolist(), strict=True)):
             rows = slice(start, start + len(list(same)))
+            stacks = (self.params, grads, self.means, self.squares)
+            lines, ends = _in_lines([[tensor[rows].view(-1) for tensor in stack] for stack in stacks])
+            params, gradients, means, squares = lines
             adam(
-                [p[rows] for p in self.params],
-                [g[rows] for g in grads],
-                [m[rows] for m in self.means],
-                [s[rows] for s in self.squares],
+                params,
+                gradients,
+                means,
+                squares,
                 [],
-                [torch.tensor(taken) for _ in grads],
+                [torch.tensor(taken) for _ in params],
                 fused=True,
                 amsgrad=False,
                 beta1=self.betas[0],
@@ -283,6 +287,8 @@ class StackedAdam(Stacked):
                 eps=EPSILON,
                 maximize=False,
             )
+            for end, moved in ends:
+                end.copy_(moved)
             start = rows.stop
         self.taken += 1
 
@@ -300,6 +306,26 @@ class StackedAdam(Stacked):
 
     def state(self) -> dict[str, list[Tensor]]:
         return {"means": self.means, "squares": self.squares, "taken": [self.taken]}
+
+
+def _in_lines(stacks: Sequence[Sequence[Tensor]]) -> tuple[list[list[Tensor]], list[tuple[Tensor, Tensor]]]:
+    """Weights, gradients, means and squares, all flat, as tensors of whole lines: what is left at the ends is copied
+    into one more tensor. Second: the ends of all but the gradients, each with its copy.
+
+    PyTorch rounds what fills no vector of the processor in another way, and where a stack ends depends on its height:
+    a replica would depend on those beside it.
+    """
+    sizes = [tensor.numel() % LINE for tensor in stacks[0]]
+    lines = [[tensor[: tensor.numel() - size] for tensor, size in zip(stack, sizes, strict=True)] for stack in stacks]
+    back = []
+    if left := sum(sizes):
+        for place, stack in enumerate(stacks):
+            ends = [tensor[tensor.numel() - size :] for tensor, size in zip(stack, sizes, strict=True)]
+            copies = torch.cat([*ends, ends[0].new_zeros(-left % LINE)])
+            lines[place].append(copies)
+            if place != 1:
+                back += list(zip(ends, torch.split(copies[:left], sizes), strict=True))
+    return [[tensor for tensor in tensors if tensor.numel()] for tensors in lines], back
 
 
 def _kernel() -> Any:

@@ -70,6 +70,7 @@ class Request:
     kind: Kind = "table"
     selected: str = "as given"
     notes: Mapping[str, str] = field(default_factory=dict)
+    rules: Sequence[Mapping[str, Any]] = ()
     command: str = ""
     from_file: bool = True  # else it adds to what was asked for before under its name
     whole: "Request | None" = None  # all of the file, where only some of it is to be trained
@@ -120,6 +121,7 @@ class Request:
             "cells": [asked.described() for asked in self.asked if not asked.cell.not_covered],
             "refused": [cell.described() | {"reason": reason} for cell, reason in self.refused],
             "notes": dict(self.notes),
+            "rules": list(self.rules),
             "command": self.command,
         }
 
@@ -259,6 +261,7 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
         kind=experiment.kind,
         selected=experiment.selected,
         notes={written(each.asked[0].cell.method): each.note for each in planned if each.note and not each.reason},
+        rules=[rule.plain() for rule in experiment.rules],
         command=_command(source, replace(options, only=())),
         **_cells(planned),
     )
@@ -312,8 +315,9 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
             plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
             seeds = _in_orders(plain, part.orders, quick)
             for method in _thinned(spec, quick.points if quick else None).variants():
+                read = experiment.ruled(method, scenario, spec.task_id_in)
                 for how, way in zip(settings, experiment.training.ways(), strict=True):
-                    cell = Cell.of(stream, scenarios.find(scenario), method, how, spec.task_id_in)
+                    cell = Cell.of(stream, scenarios.find(scenario), read, how, spec.task_id_in)
                     asked = [Asked(cell, seeds, full=_full(way, cell, given))]
                     if first:
                         asked.append(Asked(replace(cell, stream=first), seeds, validation=True))

@@ -37,6 +37,7 @@ class Section:
     selected: str = "oracle"  # how the hyperparameters were chosen
     validation: Sequence[Result] = ()  # the same grid on a share of the first tasks' training data held out
     notes: Mapping[str, str] = field(default_factory=dict)  # a method, as `written`: a remark on it
+    rules: Sequence[Mapping[str, Any]] = ()  # options that all its methods follow, and what is said of them, once
     command: str = ""  # what makes these results
     shortened: Sequence[str] = ()  # what is less than the experiment's own file asks for, in words
 
@@ -78,6 +79,7 @@ def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
         left=left,
         lacking=lacking,
         shortened=list(dict.fromkeys(shortened)),
+        rules=asked.get("rules", []),
         **plain,
     )
 

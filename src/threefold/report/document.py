@@ -13,6 +13,7 @@ from threefold.report.metric_table import MetricTable, metric_tables
 from threefold.report.panels import Chart, Choice, Panel, deviation, seeds_of
 from threefold.report.paper_statements import Statement, statements
 from threefold.report.provenance import provenance
+from threefold.report.rules import footnotes
 from threefold.report.tables import PAIRED, RULE, ResultTable, TableCell, incomplete, remarks, result_tables, selection
 from threefold.results import Summary
 
@@ -72,8 +73,8 @@ def body(sections: Sequence[Section], layout: Layout = "page") -> Iterator[Block
             if of is section:
                 yield from _chart(chart)
                 yield from claims(statements(section, chart))
-        if section.notes:
-            yield Items(remarks(section))
+        if said := remarks(section) + (footnotes(section) if section.kind != "table" else []):
+            yield Items(said)
 
 
 def closing(sections: Sequence[Section]) -> Iterator[Block]:
@@ -105,8 +106,8 @@ def _result_table(table: ResultTable, layout: Layout) -> Iterator[Block]:
     if not table.cells:
         return
     yield comparison(table, layout)
-    if signs := legend(table):
-        yield Text(signs)
+    for text in below(table):
+        yield Text(text)
     yield evidence(table.cells, f"{table.stream}: the evidence for each cell", layout)
     for some in metric_tables(table):
         yield metrics(some, f"{table.stream}: metrics of {some.title}", layout)
@@ -116,6 +117,11 @@ def _result_table(table: ResultTable, layout: Layout) -> Iterator[Block]:
         yield Items(notes)
     yield Text(f"Methods beside each other. {PAIRED}")
     yield Items([column.sentence for column in table.significance])
+
+
+def below(table: ResultTable) -> list[str]:
+    """What stands below the comparison of methods: what its signs mean, and by which rules they were read."""
+    return [text for text in (legend(table), *footnotes(table.section)) if text]
 
 
 def legend(table: ResultTable) -> str:

@@ -29,6 +29,7 @@ from threefold.report.palette import HUES, LINES, ON_DARK, ramp
 from threefold.report.panels import WHO, By, Chart, runs_of
 from threefold.report.paper_statements import statements
 from threefold.report.provenance import distinct, machine_seconds, provenance
+from threefold.report.rules import footnotes
 from threefold.report.tables import PAIRED, RULE, Column, ResultTable, incomplete, remarks, result_tables, selection
 from threefold.results import Published, utc_now
 from threefold.results.metrics import METRICS
@@ -189,6 +190,7 @@ templates.globals |= {
         function.__name__: function
         for function in (
             *(count, difference, duration, moment, number, plus_minus, incomplete, remarks, selection, reproducing),
+            footnotes,
             *(pictures, mosaic, provenance, machine_seconds, statements, selected, panel_table, evidence_of),
             *(anchor, table_anchor, judgements, lede, pairs, measures, metric_sheets, as_json, spec_text),
             *(during, key_of, runs_of),

@@ -17,6 +17,7 @@ from threefold.report.budgets import stored
 from threefold.report.formatting import count, own_parts, paper_was, short, strategy, theirs, title, untuned
 from threefold.report.labels import places
 from threefold.report.low_accuracy import Explanation, explain, together
+from threefold.report.rules import other_readings, said
 from threefold.results import Comparison, Ordered, Outcome, Published, Summary, Verdict, compare_all
 from threefold.results.statistics import FEWEST_SEEDS
 from threefold.scenarios import SCENARIOS
@@ -281,9 +282,10 @@ class ResultTable:
 
     @property
     def explanations(self) -> list[str]:
-        """Why numbers are low, and which seeds are missing."""
+        """Why numbers are low, which seeds are missing, and what was read otherwise than for the published numbers."""
         low = [(e.row, e.column, e.explanation) for e in self.cells if e.explanation]
-        return together(low) + [f"{e.row}, {e.column}: {e.diverged}." for e in self.cells if e.diverged]
+        lost = [f"{e.row}, {e.column}: {e.diverged}." for e in self.cells if e.diverged]
+        return together(low) + lost + other_readings([(e.row, e.column, e.cell) for e in self.cells if e.verdict])
 
 
 def result_tables(section: Section) -> list[ResultTable]:
@@ -294,7 +296,7 @@ def result_tables(section: Section) -> list[ResultTable]:
 
 
 def _result_table(section: Section, stream: str, every: Sequence[Cell]) -> ResultTable:
-    place = places([cell for cell in every if cell.stream.label == stream])
+    place = places([cell for cell in every if cell.stream.label == stream], said(section))
     measured = {
         place[r.cell]: TableCell(r, *place[r.cell], section.command) for r in section.results if r.cell in place
     }

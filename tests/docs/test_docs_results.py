@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import sys
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture(scope="module")
 def generate() -> ModuleType:
+    sys.path.insert(0, str(ROOT / "docs"))  # as it is where a script of that folder runs
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec
     assert spec.loader

@@ -292,7 +292,7 @@ def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
 
 def _planned(experiment: Experiment, options: Options, report: Report | None) -> Iterator[_Planned]:
     quick, held = experiment.quick if options.quick else None, experiment.validation
-    wanted = _only(experiment, options.only)
+    wanted, kept = _only(experiment, options.only), _kept(experiment, options)
     for part in experiment.parts:
         named = streams.find(part.stream)
         settings = _settings(experiment, options, named.kind.defaults)
@@ -311,6 +311,8 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
             first = named.of(_as_asked(data.validation(held.share), part.normalize, encode), part.tasks)
             first.boundaries, first.only = stream.boundaries, held.tasks
         for spec, scenario in _pairs(part):
+            if not kept(spec, scenario):
+                continue
             given = spec.seeds or part.seeds or experiment.seeds
             plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
             seeds = _in_orders(plain, part.orders, quick)
@@ -318,7 +320,7 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
                 read = experiment.ruled(method, scenario, spec.task_id_in)
                 for how, way in zip(settings, experiment.training.ways(), strict=True):
                     cell = Cell.of(stream, scenarios.find(scenario), read, how, spec.task_id_in)
-                    asked = [Asked(cell, seeds, full=_full(way, cell, given))]
+                    asked = [Asked(cell, seeds, full=_full(way, cell, given) | _every(part, kept))]
                     if first:
                         asked.append(Asked(replace(cell, stream=first), seeds, validation=True))
                     yield _Planned(asked, cell.refusal(), spec.note, wanted(spec, scenario))
@@ -340,7 +342,7 @@ def _may_be_narrowed(way: Mapping[str, Any]) -> bool:
 def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
     """How many cells the file has, and how many runs are wanted of them; a file of a few lines may have 10⁹ of them."""
     quick, wanted = experiment.quick if options.quick else None, _only(experiment, options.only)
-    cells = runs = 0
+    kept, cells, runs = _kept(experiment, options), 0, 0
 
     @cache  # thousands of methods may have the same thousands of seeds
     def wanted_seeds(given: str, orders: str | None) -> tuple[Seed, ...]:
@@ -349,6 +351,8 @@ def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
 
     for part in experiment.parts:
         for spec, scenario in _pairs(part):
+            if not kept(spec, scenario):
+                continue
             points = _thinned(spec, quick.points if quick else None).points * experiment.training.points
             points *= 2 if experiment.validation else 1
             seeds = wanted_seeds(spec.seeds or part.seeds or experiment.seeds, part.orders)
@@ -419,6 +423,19 @@ def _only(experiment: Experiment, names: Sequence[str]) -> Callable[[MethodSpec,
     methods = {name for name in names if name in known}
     places = {name for name in names if name in scenarios.SCENARIOS}
     return lambda spec, scenario: (not methods or spec.method in methods) and (not places or scenario in places)
+
+
+def _kept(experiment: Experiment, options: Options) -> Callable[[MethodSpec, str], bool]:
+    """Is a pair part of a rehearsal? What is asked for by name is."""
+    return _only(experiment, experiment.quick.only if options.quick and not options.only else ())
+
+
+def _every(part: PartSpec, kept: Callable[[MethodSpec, str], bool]) -> dict[str, int]:
+    """How many methods and scenarios the experiment's file has, if not all of them are kept."""
+    pairs = list(_pairs(part))
+    if all(kept(*pair) for pair in pairs):
+        return {}
+    return {"methods": len({spec.method for spec, _ in pairs}), "scenarios": len({scenario for _, scenario in pairs})}
 
 
 def _held(experiment: Experiment) -> str:

@@ -15,6 +15,8 @@ LENGTHS = {
     "tasks": "tasks",
     "hidden": "units per layer",
     "seeds": "seeds",
+    "methods": "methods",
+    "scenarios": "scenarios",
 }
 
 
@@ -58,7 +60,7 @@ def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
     left, lacking, shortened = 0, {}, []
     for described in asked["cells"]:
         cell = Cell.of_description(described)
-        shortened += _shortened(described)
+        shortened += _shortened(described, asked["cells"])
         records = [store.get(run_key(described["spec"] | in_spec(seed))) for seed in described["seeds"]]
         there = [record for record in records if record]
         left += len(records) - len(there)
@@ -84,7 +86,7 @@ def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
     )
 
 
-def _shortened(described: Mapping[str, Any]) -> list[str]:
+def _shortened(described: Mapping[str, Any], every: Sequence[Mapping[str, Any]]) -> list[str]:
     """What of a cell is less than its experiment's file asks for, in words."""
     spec, full = described["spec"], described.get("full")
     if not isinstance(full, Mapping):
@@ -92,6 +94,8 @@ def _shortened(described: Mapping[str, Any]) -> list[str]:
     tasks = spec["stream"].get("first") or spec["stream"]["tasks"]
     width = spec["network"]["hyperparameters"].get("width")
     ours = {**spec["training"], "tasks": tasks, "hidden": width, "seeds": len(described["seeds"])}
+    if "methods" in full:
+        ours |= {f"{what}s": len({cell["spec"][what]["name"] for cell in every}) for what in ("method", "scenario")}
     return [
         f"{ours[name]} of {full[name]} {words}"
         for name, words in LENGTHS.items()

@@ -214,6 +214,7 @@ class QuickSpec(_Spec):
     seeds: Seeds = "2"
     boundaries: BoundariesName | None = Field(None, description="between shorter tasks; the same if not given")
     points: int = Field(3, ge=2, description="values kept of a grid")
+    only: list[str] = Field(default_factory=list, description="methods and scenarios that are kept; all if not given")
 
 
 class PartSpec(_Spec):

@@ -18,9 +18,9 @@ def said(section: Section) -> Said:
     ]
 
 
-def footnotes(section: Section) -> list[str]:
-    """What the rules say, for below a table or a figure."""
-    return [str(rule["text"]) for rule in section.rules]
+def footnote(section: Section) -> str:
+    """What the rules say, for below a table or a figure; empty if there are none."""
+    return " ".join(str(rule["text"]) for rule in section.rules)
 
 
 def unlike_the_published(cell: Cell) -> str:

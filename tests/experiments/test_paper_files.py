@@ -269,6 +269,15 @@ def test_they_are_trained_as_in_the_paper() -> None:
             assert cell.stream.tasks == (5 if split else 10)
 
 
+SHOWN = ("none", "ewc", "si", "lwf", "dgr", "dgr-distill", "icarl")
+QUICK = {"table4": {("split-mnist", "class", method) for method in SHOWN}}  # long enough for the table's pattern
+
+
+def test_quick_by_name_has_what_is_named() -> None:
+    found = paper_request("table4", quick=True, only=["xdg", "task"])
+    assert [cell.method.name for cell in cells_of(found)] == ["xdg"]
+
+
 @pytest.mark.parametrize("name", PAPER)
 def test_quick_has_every_method_in_every_scenario_with_the_ends_of_every_grid(name: str) -> None:
     quick, whole = paper_request(name, quick=True), paper_request(name)
@@ -276,9 +285,10 @@ def test_quick_has_every_method_in_every_scenario_with_the_ends_of_every_grid(na
     def places(found: Request) -> set[tuple[str, str, str]]:
         return {(cell.stream.title, cell.scenario.name, cell.method.name) for cell in cells_of(found)}
 
-    assert places(quick) == places(whole)
+    kept = QUICK.get(name, places(whole))
+    assert places(quick) == {place for place in places(whole) if place in kept}
     assert len(quick.asked) <= len(whole.asked)
-    assert max(cell.training.iters for cell in cells_of(quick)) <= 100
+    assert max(cell.training.iters for cell in cells_of(quick)) <= (400 if name in QUICK else 100)
     assert len(seeds_of(quick)[0]) <= 2
     assert quick.name == f"{name} quick", "it does not stand in for the real one"
     for stream in ("split", "permuted"):
@@ -288,6 +298,8 @@ def test_quick_has_every_method_in_every_scenario_with_the_ends_of_every_grid(na
             ("ewc", "strength"),
             ("online-ewc", "decay"),
         ):
+            if name in QUICK:
+                continue
             ends = [
                 {scenario: (min(v), max(v)) for scenario, v in values(found, method, hyperparameter, stream).items()}
                 for found in (quick, whole)

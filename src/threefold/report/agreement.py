@@ -90,6 +90,11 @@ class Agreement:
             for each in sorted(far, key=lambda each: -abs(each.z))
         ]
 
+    @property
+    def plotted(self) -> bool:
+        """Are they enough for a quantile plot?"""
+        return len(self.found) > 1
+
     @cached_property
     def chart(self) -> Chart:
         """The quantile plot: each z over what the same place in a normal sample of that size is expected to have."""

@@ -139,7 +139,7 @@ def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], F
 
     for _, chart in charts(sections):
         yield named(chart.name), partial(draw_chart, chart)
-    if (agreement := Agreement.of(sections)).found:
+    if (agreement := Agreement.of(sections)).plotted:
         yield named(agreement.chart.name), partial(draw_chart, agreement.chart)
     for section in sections:
         for table in result_tables(section) if section.kind == "table" else []:

@@ -278,6 +278,12 @@ def test_quick_by_name_has_what_is_named() -> None:
     assert [cell.method.name for cell in cells_of(found)] == ["xdg"]
 
 
+def test_a_rule_for_none_of_the_cells_is_not_told() -> None:
+    told = [rule["text"].partition(",")[0] for rule in paper_request("table4", quick=True).rules]
+    assert [len(paper_request("table4").rules), len(told)] == [3, 2]
+    assert not any(text.startswith("In Task-IL") for text in told)
+
+
 @pytest.mark.parametrize("name", PAPER)
 def test_quick_has_every_method_in_every_scenario_with_the_ends_of_every_grid(name: str) -> None:
     quick, whole = paper_request(name, quick=True), paper_request(name)

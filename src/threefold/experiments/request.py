@@ -254,6 +254,8 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
     """Every cell of the experiment, with the options applied. `source` is how the command line names it."""
     check_runs(*_count(experiment, options), confirmed=options.yes)
     planned = list(_planned(experiment, options, report))
+    every = [each.asked[0].cell for each in planned]
+    places = [(cell.method, cell.scenario.name, "hidden" if cell.task_id_in == "hidden" else None) for cell in every]
     words = ["quick"] * options.quick + ([f"iters={options.iters}"] if options.iters else [])
     whole = Request(
         name=" ".join([experiment.name, *words]),
@@ -261,7 +263,7 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
         kind=experiment.kind,
         selected=experiment.selected,
         notes={written(each.asked[0].cell.method): each.note for each in planned if each.note and not each.reason},
-        rules=[rule.plain() for rule in experiment.rules],
+        rules=[rule.plain() for rule in experiment.rules if any(rule.concerns(*place) for place in places)],
         command=_command(source, replace(options, only=())),
         **_cells(planned),
     )

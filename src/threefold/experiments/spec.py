@@ -150,6 +150,10 @@ class RuleSpec(_Spec):
         fits = scenario in (self.scenarios or [scenario]) and self.task_id_in in (None, task_id_in or "output")
         return self.values if fits else {}
 
+    def concerns(self, method: Method, scenario: str, task_id_in: str | None) -> bool:
+        """Does it say anything of such a cell?"""
+        return any(part.name in self.options(scenario, task_id_in) for part in method.parts)
+
     def plain(self) -> dict[str, Any]:
         return {"text": self.text, "options": {name: dict(options) for name, options in self.values.items()}}
 

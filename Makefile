@@ -1,4 +1,4 @@
-# make run: set up, fetch MNIST, compare the methods on split MNIST at reduced length (minutes on two cores).
+# make run: set up, fetch MNIST, compare seven methods in Class-IL of split MNIST, shortened (minutes on two cores).
 # make test: set up, then ruff, mypy and pytest.
 
 PYTHON ?= python3

@@ -1,6 +1,7 @@
 """A release can be made: the wheel and the sdist hold what is needed, and what they install runs."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -50,3 +51,14 @@ def test_the_sdist_has_the_source_and_the_pages_and_nothing_that_git_ignores(bui
         names = {name.partition("/")[2] for name in files.getnames()}
     assert {"src/threefold/__init__.py", "README.md", "LICENSE", "CHANGELOG.md", "docs/metrics.md"} <= names
     assert not [name for name in names if name.startswith((".venv", ".vendor", ".data", ".site"))]
+
+
+def test_a_source_tree_that_is_not_installed_knows_its_version(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src" / "threefold", tmp_path / "src" / "threefold", ignore=shutil.ignore_patterns("*.pyc"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    code = "import sys; sys.path.insert(0, 'src'); import importlib.metadata as m\n"
+    code += (
+        "def gone(name): raise m.PackageNotFoundError\nm.version = gone\nimport threefold; print(threefold.__version__)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == threefold.__version__

@@ -1,11 +1,19 @@
-"""The version of this package, as installed, and of the numbers that it computes."""
+"""The version of this package, and of the numbers that it computes."""
 
+import tomllib
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
-try:
-    VERSION = version("threefold")
-except PackageNotFoundError:  # run from a source tree that was not installed
-    VERSION = "0.0.0"
+
+def _version() -> str:
+    try:
+        return version("threefold")
+    except PackageNotFoundError:  # run from a source tree that was not installed
+        project = Path(__file__).parents[2] / "pyproject.toml"
+        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
+
+
+VERSION = _version()
 
 NUMERICS = 1
 """Part of every run's key. Raise it when a change is meant to alter results, and freeze the rows of tests/learning

@@ -13,7 +13,7 @@ from threefold.errors import ThreefoldError
 from threefold.experiments import Run, sections
 from threefold.experiments.cohort import plan
 from threefold.report.labels import places
-from threefold.results import Store
+from threefold.results import Store, merge
 
 
 @pytest.fixture(autouse=True)
@@ -246,6 +246,70 @@ def test_what_is_remembered_can_be_read_without_the_data() -> None:
         (cell.name, reason) for cell, reason in found.refused
     ]
     assert dict(section.notes) == dict(found.notes)
+
+
+RULES = """
+[[rules]]
+text = "By the code of 1999 (reduction=mean)."
+with = { lwf = { reduction = "mean" }, xdg = { gate_on = "input" } }
+[[rules]]
+text = "In Task-IL (replayed_for=every)."
+scenarios = ["task"]
+task_id_in = "output"
+with = { lwf = { replayed_for = "every" } }
+[[methods]]
+method = "lwf"
+[[methods]]
+method = "lwf"
+with = { reduction = "sum" }
+[[methods]]
+method = "lwf+xdg"
+scenarios = ["task"]
+task_id_in = "hidden"
+with = { share = 0.5 }
+"""
+
+
+def test_rules_fill_in_what_a_method_was_not_given() -> None:
+    found = requested(TOP + RULES)
+    assert names(found) == [
+        "task lwf:replayed_for=every,reduction=mean",
+        "domain lwf:reduction=mean",
+        "class lwf:reduction=mean",
+        "task lwf:replayed_for=every,reduction=sum",  # its own reduction, and the rule of the rest
+        "domain lwf:reduction=sum",
+        "class lwf:reduction=sum",
+        "task lwf:reduction=mean+xdg:share=0.5,gate_on=input",
+    ]
+    plain = [Run(cell, 1).key for cell in cells_of(requested(TOP + '[[methods]]\nmethod = "lwf"\n'))]
+    own = [Run(cell, 1).key for cell in cells_of(found)]
+    assert own[4:6] == plain[1:], "what is the text's by a rule is the run that it was"
+
+
+def test_rules_are_remembered_and_merged() -> None:
+    with Store("a.db") as store, Store("b.db") as other:
+        requested(TOP + RULES).remember(store)
+        requested(TOP + RULES.replace("1999", "2001"), seeds="9").remember(other)
+    merge("a.db", ["b.db"])
+    with Store("a.db", readonly=True) as store:
+        (section,) = sections(store)
+    assert [rule["text"][:22] for rule in section.rules] == [
+        "By the code of 1999 (r",
+        "In Task-IL (replayed_f",
+        "By the code of 2001 (r",
+    ]
+    assert section.rules[1]["options"] == {"lwf": {"replayed_for": "every"}}
+
+
+def test_a_rehearsal_may_keep_some_methods_and_scenarios() -> None:
+    text = METHODS + '[quick]\niters = 2\nonly = ["class", "none", "lwf"]\n'
+    quick = requested(text, quick=True)
+    assert {name.partition(":")[0] for name in names(quick)} == {"class none", "class lwf"}
+    with Store("a.db") as store:
+        quick.remember(store)
+        (section,) = sections(store)
+    assert list(section.shortened)[-2:] == ["2 of 5 methods", "1 of 3 scenarios"]
+    assert names(requested(text)) == names(requested()), "the whole is whole"
 
 
 def test_networks_and_optimisers_of_a_file_name_its_rows_and_cohorts() -> None:

@@ -138,6 +138,9 @@ def test_places_in_several_parts_are_told_apart() -> None:
             "quick.points must be 2 or more, got 1",
         ),
         ("parts = 3", "parts must be [[parts]] tables"),
+        (f"{NONE}\n[[rules]]\ntext = 'x'\nwith = {{ lwf = {{ reducton = 'mean' }} }}", "'reducton'"),
+        (f"{NONE}\n[[rules]]\ntext = 'x'\nwith = {{ lfw = {{ reduction = 'mean' }} }}", "method 'lfw' is not known"),
+        (f"{NONE}\n[[rules]]\nwith = {{ lwf = {{ reduction = 'mean' }} }}", "rules[0].text is missing"),
     ],
 )
 def test_a_mistake_is_named(text: str, named: str) -> None:

@@ -1,6 +1,7 @@
 """What figures show, and that they can be drawn."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from threefold.errors import ThreefoldError
-from threefold.experiments import Section
+from threefold.experiments import Result, Section
 from threefold.report import save_figures, svg
 from threefold.report.charts import charts
 from threefold.report.drawing import draw_curves, draw_matrices
@@ -53,6 +54,15 @@ def test_a_level_has_all_the_seeds_that_a_table_has_of_it() -> None:
     own = [a_result(a_cell(stream(), "task", method), 70.0, seeds=2) for method in ("er:budget=10", "none", "ewc")]
     levels = charts([Section("c", "C", "budgets", own), a_table(methods=["none"], seeds=4)])[0][1].panels[0].levels
     assert {level.method: level.value.n for level in levels} == {"none": 4, "ewc": 2}
+
+
+def test_a_level_is_no_mean_over_chosen_orders_of_the_tasks() -> None:
+    own = [a_result(a_cell(stream(), "task", method), 70.0, seeds=2) for method in ("er:budget=10", "none")]
+    many = a_result(a_cell(stream(), "task", "none"), 70.0, seeds=4)
+    ordered = [replace(record, spec={**record.spec, "order": 1}) for record in many.records]
+    study = Section("orders", "Orders", "table", [Result(many.cell, ordered)])
+    levels = charts([Section("c", "C", "budgets", own), study])[0][1].panels[0].levels
+    assert {level.method: level.value.n for level in levels} == {"none": 2}
 
 
 def test_levels_have_brief_names_where_these_tell_them_apart() -> None:

@@ -61,7 +61,7 @@ def test_every_cell_has_its_number_verdict_and_detail(page: Page, text: str, sec
 def test_figures_are_present(page: Page, sections: list[Section]) -> None:
     cells = sum(len(section.results) for section in sections if section.kind == "table")
     pictures = [attrs for tag, attrs in page.elements if tag == "svg" and attrs.get("role") == "img"]
-    panels = 3 + 3 + 10 + 10
+    panels = 3 + 3 + 10 + 10 + 1  # the last: how far all numbers are from the published ones
     assert len(pictures) == 3 * cells + panels
     assert page.count("img", "dreams") == 6 + 6 + 4
 

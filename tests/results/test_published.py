@@ -109,6 +109,8 @@ def test_real_seeds_carry_through():
 def test_verdict_and_interval_never_contradict_each_other(mean, sem, n, theirs, their_sem):
     found = verdict(ours(mean, sem if n > 1 else math.nan, n), cell(theirs, their_sem))
     assert (found.outcome is Outcome.TOO_FEW) == (n < 5)
+    if n > 1:
+        assert found.z * math.hypot(sem, their_sem) == pytest.approx(mean - theirs, abs=1e-9)
     if found.outcome is Outcome.DIFFERS:
         assert not found.difference.low <= 0 <= found.difference.high
         assert abs(found.difference.value) > found.allowed

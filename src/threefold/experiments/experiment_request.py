@@ -50,6 +50,8 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
     """Every cell of the experiment, with the options applied. `source` is how the command line names it."""
     check_runs(*_count(experiment, options), confirmed=options.yes)
     planned = list(_planned(experiment, options, report))
+    every = [each.asked[0].cell for each in planned]
+    places = [(cell.method, cell.scenario.name, "hidden" if cell.task_id_in == "hidden" else None) for cell in every]
     words = ["quick"] * options.quick + ([f"iters={options.iters}"] if options.iters else [])
     whole = Request(
         name=" ".join([experiment.name, *words]),
@@ -57,6 +59,7 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
         kind=experiment.kind,
         selected=experiment.selected,
         notes={written(each.asked[0].cell.method): each.note for each in planned if each.note and not each.reason},
+        rules=[rule.plain() for rule in experiment.rules if any(rule.concerns(*place) for place in places)],
         command=_command(source, replace(options, only=())),
         **_cells(planned),
     )
@@ -87,7 +90,7 @@ def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
 
 def _planned(experiment: Experiment, options: Options, report: Report | None) -> Iterator[_Planned]:
     quick, held = experiment.quick if options.quick else None, experiment.validation
-    wanted = _only(experiment, options.only)
+    wanted, kept = _only(experiment, options.only), _kept(experiment, options)
     for part in experiment.parts:
         named = streams.find(part.stream)
         settings = _settings(experiment, options, named.kind.defaults)
@@ -107,13 +110,16 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
             first = named.of(prepared(data.validation(held.share), part.normalize, encode), part.tasks)
             first.boundaries, first.only = stream.boundaries, held.tasks
         for spec, scenario in _pairs(part):
+            if not kept(spec, scenario):
+                continue
             given = spec.seeds or part.seeds or experiment.seeds
             plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
             seeds = _in_orders(plain, part.orders, quick)
             for method in _thinned(spec, quick.points if quick else None).variants():
+                read = experiment.ruled(method, scenario, spec.task_id_in)
                 for how, way in zip(settings, experiment.training.ways(), strict=True):
-                    cell = Cell.of(stream, scenarios.find(scenario), method, how, spec.task_id_in)
-                    asked = [Asked(cell, seeds, full=_full(way, cell, given))]
+                    cell = Cell.of(stream, scenarios.find(scenario), read, how, spec.task_id_in)
+                    asked = [Asked(cell, seeds, full=_full(way, cell, given) | _every(part, kept))]
                     if first:
                         asked.append(Asked(replace(cell, stream=first), seeds, validation=True))
                     yield _Planned(asked, cell.refusal(), spec.note, wanted(spec, scenario))
@@ -135,7 +141,7 @@ def _may_be_narrowed(way: Mapping[str, Any]) -> bool:
 def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
     """How many cells the file has, and how many runs are wanted of them; a file of a few lines may have 10⁹ of them."""
     quick, wanted = experiment.quick if options.quick else None, _only(experiment, options.only)
-    cells = runs = 0
+    kept, cells, runs = _kept(experiment, options), 0, 0
 
     @cache  # thousands of methods may have the same thousands of seeds
     def wanted_seeds(given: str, orders: str | None) -> tuple[Seed, ...]:
@@ -144,6 +150,8 @@ def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
 
     for part in experiment.parts:
         for spec, scenario in _pairs(part):
+            if not kept(spec, scenario):
+                continue
             points = _thinned(spec, quick.points if quick else None).points * experiment.training.points
             points *= 2 if experiment.validation else 1
             seeds = wanted_seeds(spec.seeds or part.seeds or experiment.seeds, part.orders)
@@ -214,6 +222,19 @@ def _only(experiment: Experiment, names: Sequence[str]) -> Callable[[MethodSpec,
     methods = {name for name in names if name in known}
     places = {name for name in names if name in scenarios.SCENARIOS}
     return lambda spec, scenario: (not methods or spec.method in methods) and (not places or scenario in places)
+
+
+def _kept(experiment: Experiment, options: Options) -> Callable[[MethodSpec, str], bool]:
+    """Is a pair part of a rehearsal? What is asked for by name is."""
+    return _only(experiment, experiment.quick.only if options.quick and not options.only else ())
+
+
+def _every(part: PartSpec, kept: Callable[[MethodSpec, str], bool]) -> dict[str, int]:
+    """How many methods and scenarios the experiment's file has, if not all of them are kept."""
+    pairs = list(_pairs(part))
+    if all(kept(*pair) for pair in pairs):
+        return {}
+    return {"methods": len({spec.method for spec, _ in pairs}), "scenarios": len({scenario for _, scenario in pairs})}
 
 
 def _held(experiment: Experiment) -> str:

@@ -52,6 +52,7 @@ class Request:
     kind: Kind = "table"
     selected: str = "as given"
     notes: Mapping[str, str] = field(default_factory=dict)
+    rules: Sequence[Mapping[str, Any]] = ()
     command: str = ""
     from_file: bool = True  # else it adds to what was asked for before under its name
     whole: "Request | None" = None  # all of the file, where only some of it is to be trained
@@ -102,6 +103,7 @@ class Request:
             "cells": [asked.described() for asked in self.asked if not asked.cell.not_covered],
             "refused": [cell.described() | {"reason": reason} for cell, reason in self.refused],
             "notes": dict(self.notes),
+            "rules": list(self.rules),
             "command": self.command,
         }
 

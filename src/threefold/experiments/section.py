@@ -15,6 +15,8 @@ LENGTHS = {
     "tasks": "tasks",
     "hidden": "units per layer",
     "seeds": "seeds",
+    "methods": "methods",
+    "scenarios": "scenarios",
 }
 
 
@@ -37,6 +39,7 @@ class Section:
     selected: str = "oracle"  # how the hyperparameters were chosen
     validation: Sequence[Result] = ()  # the same grid on a share of the first tasks' training data held out
     notes: Mapping[str, str] = field(default_factory=dict)  # a method, as `written`: a remark on it
+    rules: Sequence[Mapping[str, Any]] = ()  # options that all its methods follow, and what is said of them, once
     command: str = ""  # what makes these results
     shortened: Sequence[str] = ()  # what is less than the experiment's own file asks for, in words
 
@@ -57,7 +60,7 @@ def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
     left, lacking, shortened = 0, {}, []
     for described in asked["cells"]:
         cell = Cell.of_description(described)
-        shortened += _shortened(described)
+        shortened += _shortened(described, asked["cells"])
         records = [store.get(run_key(described["spec"] | in_spec(seed))) for seed in described["seeds"]]
         there = [record for record in records if record]
         left += len(records) - len(there)
@@ -78,11 +81,12 @@ def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
         left=left,
         lacking=lacking,
         shortened=list(dict.fromkeys(shortened)),
+        rules=asked.get("rules", []),
         **plain,
     )
 
 
-def _shortened(described: Mapping[str, Any]) -> list[str]:
+def _shortened(described: Mapping[str, Any], every: Sequence[Mapping[str, Any]]) -> list[str]:
     """What of a cell is less than its experiment's file asks for, in words."""
     spec, full = described["spec"], described.get("full")
     if not isinstance(full, Mapping):
@@ -90,6 +94,8 @@ def _shortened(described: Mapping[str, Any]) -> list[str]:
     tasks = spec["stream"].get("first") or spec["stream"]["tasks"]
     width = spec["network"]["hyperparameters"].get("width")
     ours = {**spec["training"], "tasks": tasks, "hidden": width, "seeds": len(described["seeds"])}
+    if "methods" in full:
+        ours |= {f"{what}s": len({cell["spec"][what]["name"] for cell in every}) for what in ("method", "scenario")}
     return [
         f"{ours[name]} of {full[name]} {words}"
         for name, words in LENGTHS.items()

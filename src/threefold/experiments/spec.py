@@ -130,6 +130,34 @@ class MethodSpec(_Spec):
         raise unknown(f"hyperparameter of {self.method}", key, every)
 
 
+class RuleSpec(_Spec):
+    """How methods are read where their text leaves it open: said once for a whole experiment, with its source."""
+
+    text: str = Field(min_length=1, description="what is done so, and where that is from; with every option in it")
+    values: dict[str, dict[str, Value]] = Field(alias="with", description="options by method")
+    scenarios: Scenarios | None = None
+    task_id_in: Literal["output", "hidden"] | None = None
+
+    @model_validator(mode="after")
+    def _known(self) -> "RuleSpec":
+        with as_value_error():
+            for name, options in self.values.items():
+                build(name, options)
+        return self
+
+    def options(self, scenario: str, task_id_in: str | None) -> Mapping[str, Mapping[str, Value]]:
+        """What it says of cells of such a scenario, with the task used there."""
+        fits = scenario in (self.scenarios or [scenario]) and self.task_id_in in (None, task_id_in or "output")
+        return self.values if fits else {}
+
+    def concerns(self, method: Method, scenario: str, task_id_in: str | None) -> bool:
+        """Does it say anything of such a cell?"""
+        return any(part.name in self.options(scenario, task_id_in) for part in method.parts)
+
+    def plain(self) -> dict[str, Any]:
+        return {"text": self.text, "options": {name: dict(options) for name, options in self.values.items()}}
+
+
 class TrainingSpec(_Spec):
     """How to train; what is not given is the paper's for the stream."""
 
@@ -191,6 +219,7 @@ class QuickSpec(_Spec):
     seeds: Seeds = "2"
     boundaries: BoundariesName | None = Field(None, description="between shorter tasks; the same if not given")
     points: int = Field(3, ge=2, description="values kept of a grid")
+    only: list[str] = Field(default_factory=list, description="methods and scenarios that are kept; all if not given")
 
 
 class PartSpec(_Spec):
@@ -219,7 +248,18 @@ class Experiment(_Spec):
     training: TrainingSpec = Field(default_factory=lambda: TrainingSpec.model_validate({}))
     quick: QuickSpec = Field(default_factory=lambda: QuickSpec.model_validate({}))
     validation: ValidationSpec | None = None
+    rules: list[RuleSpec] = Field(default_factory=list)
     parts: list[PartSpec] = Field(min_length=1)
+
+    def ruled(self, method: Method, scenario: str, task_id_in: str | None) -> Method:
+        """The method with the options that the rules give it there, but for those that it was given itself."""
+        parts = []
+        for part in method.parts:
+            own = {name: getattr(part, name) for name in part.model_fields_set}
+            for rule in self.rules:
+                own = {**rule.options(scenario, task_id_in).get(part.name, {}), **own}
+            parts.append(type(part)(**own))
+        return Method(*parts)
 
     @model_validator(mode="before")
     @classmethod
@@ -271,6 +311,7 @@ def _known() -> dict[str, dict[str, str]]:
         "": Experiment,
         "parts": PartSpec,
         "methods": MethodSpec,
+        "rules": RuleSpec,
         "training": TrainingSpec,
         "quick": QuickSpec,
         "validation": ValidationSpec,

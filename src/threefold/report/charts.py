@@ -8,12 +8,14 @@ from threefold.report.during_training import after_switches
 from threefold.report.grids import grids
 from threefold.report.orders import orders
 from threefold.report.panels import Chart
+from threefold.results import Ordered
 
 
 def charts(sections: Sequence[Section]) -> list[tuple[Section, Chart]]:
     """One figure for each experiment over budgets; one for each stream of an experiment over hyperparameters, of one
     that looks at what happens after a switch of tasks, or of one that has seeds in several orders of the tasks."""
-    tables = [result for section in sections if section.kind == "table" for result in section.results]
+    every = [result for section in sections if section.kind == "table" for result in section.results]
+    tables = [result for result in every if not any(isinstance(seed, Ordered) for seed in result.seeds)]
     found = []
     for section in sections:
         if section.kind == "budgets":

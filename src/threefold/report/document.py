@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from threefold.experiments import Section
+from threefold.report.agreement import Agreement
 from threefold.report.charts import charts
 from threefold.report.formatting import DASH, NOT_RUN, count, difference, number, plus_minus, short
 from threefold.report.grids import ALL_ALIKE
@@ -13,6 +14,7 @@ from threefold.report.metric_table import MetricTable, metric_tables
 from threefold.report.panels import Chart, Choice, Panel, deviation, seeds_of
 from threefold.report.paper_statements import Statement, statements
 from threefold.report.provenance import provenance
+from threefold.report.rules import footnote
 from threefold.report.tables import PAIRED, RULE, ResultTable, TableCell, incomplete, remarks, result_tables, selection
 from threefold.results import Summary
 
@@ -72,8 +74,8 @@ def body(sections: Sequence[Section], layout: Layout = "page") -> Iterator[Block
             if of is section:
                 yield from _chart(chart)
                 yield from claims(statements(section, chart))
-        if section.notes:
-            yield Items(remarks(section))
+        if said := remarks(section):
+            yield Items(said)
 
 
 def closing(sections: Sequence[Section]) -> Iterator[Block]:
@@ -81,10 +83,20 @@ def closing(sections: Sequence[Section]) -> Iterator[Block]:
     if any(section.kind == "table" and section.results for section in sections):
         yield Heading("How cells are judged", 2)
         yield Text(RULE)
+        yield from agreement(Agreement.of(sections))
     origins = provenance(sections)
     if origins:
         yield Heading("What was run where", 2)
         yield Items([f"{origin.device}: {origin.sentence} {origin.software}".strip() for origin in origins])
+
+
+def agreement(found: Agreement) -> Iterator[Block]:
+    """The second rule of judgement: standard errors alone."""
+    if found.sentence:
+        yield Text(found.sentence)
+    if found.beyond:
+        header = ["Further than three", "Ours", "Published", "Difference", "z"]
+        yield Table("Published numbers further than three combined standard errors away", header, found.beyond)
 
 
 def opening(section: Section) -> Iterator[Block]:
@@ -105,8 +117,8 @@ def _result_table(table: ResultTable, layout: Layout) -> Iterator[Block]:
     if not table.cells:
         return
     yield comparison(table, layout)
-    if signs := legend(table):
-        yield Text(signs)
+    for text in below(table):
+        yield Text(text)
     yield evidence(table.cells, f"{table.stream}: the evidence for each cell", layout)
     for some in metric_tables(table):
         yield metrics(some, f"{table.stream}: metrics of {some.title}", layout)
@@ -116,6 +128,11 @@ def _result_table(table: ResultTable, layout: Layout) -> Iterator[Block]:
         yield Items(notes)
     yield Text(f"Methods beside each other. {PAIRED}")
     yield Items([column.sentence for column in table.significance])
+
+
+def below(table: ResultTable) -> list[str]:
+    """What stands below the comparison of methods: what its signs mean, and by which rules they were read."""
+    return [text for text in (legend(table), footnote(table.section)) if text]
 
 
 def legend(table: ResultTable) -> str:
@@ -256,6 +273,10 @@ def panel_table(chart: Chart, panel: Panel) -> Table:
     if panel.names:
         rows = [[name, *(_spread(line.values[x]) for line in panel.lines)] for x, name in enumerate(panel.names)]
         return Table(f"{chart.title}: {panel.title}", ["Method", *(line.label for line in panel.lines)], rows)
+    if named := next((line for line in panel.lines if line.names), None):
+        points = zip(named.names, named.values, named.x, strict=True)
+        rows = [[name, number(value.mean), number(x)] for name, value, x in points]
+        return Table(f"{chart.title}: {panel.title}", [named.label, panel.measured, panel.x_label], rows)
     places = sorted({x for line in panel.lines for x in line.x if not chart.listed or x in chart.listed})
     by_line = [dict(zip(line.x, line.values, strict=True)) for line in panel.lines]
     rows = [[short(x), *(plus_minus(of[x]) if x in of else NOT_RUN for of in by_line)] for x in places]

@@ -20,8 +20,8 @@ from matplotlib.transforms import IdentityTransform, ScaledTranslation
 
 from threefold.report.figures import mosaic, pictures
 from threefold.report.palette import HUES, LINES, STRATEGIES, legible_on, ramp
-from threefold.report.panels import WHO, By, Chart, Line, Mark, Panel, deviation, reach, scattered
-from threefold.report.svg import MANY, limits, log_ticks, spread
+from threefold.report.panels import ACCURACY, WHO, By, Chart, Line, Mark, Panel, deviation, scattered
+from threefold.report.svg import MANY, limits_of, log_ticks, spread
 from threefold.report.tables import ResultTable, TableCell
 
 WIDTH = 6.5  # inches: the text of a page
@@ -39,7 +39,7 @@ MARKS: dict[By, dict[str, Any]] = {
 def draw_chart(chart: Chart) -> Figure:
     """Rows and columns of panels; the legend in places that are left empty, or else above."""
     rows, columns = chart.rows, chart.columns
-    tall = 2.45 if any(panel.levels for panel in chart.panels) else 1.75
+    tall = 2.45 if any(panel.levels or panel.measured != ACCURACY for panel in chart.panels) else 1.75
     figure = Figure(figsize=(WIDTH if len(columns) > 1 else 3.8, len(rows) * tall + 0.5), layout="constrained")
     figure.get_layout_engine().set(h_pad=0.06, w_pad=0.04)  # type: ignore[union-attr, call-arg]
     axes = figure.subplots(len(rows), len(columns), squeeze=False)
@@ -48,7 +48,7 @@ def draw_chart(chart: Chart) -> Figure:
         place = (rows.index(panel.row), columns.index(panel.column))
         _panel(panel, empty.pop(place))
         if place[1] == 0:
-            axes[place].set_ylabel("average accuracy (%)")
+            axes[place].set_ylabel(panel.measured)
     for axis in empty.values():
         axis.set_axis_off()
     _legend(figure, chart, list(empty.values()))
@@ -124,13 +124,14 @@ def _curve(axis: Axes, line: Line, panel: Panel, banded: bool) -> None:
     color = _color(line)
     marker, size = _marker(line, bool(panel.marks))
     width = 1.3 if line.shade is None else 0.9
-    axis.plot(x, mean, color=color, marker=marker, markersize=size, zorder=3, linewidth=width)
+    style = "none" if line.names else "-"
+    axis.plot(x, mean, color=color, marker=marker, markersize=size, zorder=3, linewidth=width, linestyle=style)
     if banded:
         axis.fill_between(x, mean - sem, mean + sem, color=color, alpha=0.2, linewidth=0, zorder=2)
 
 
 def _limits(axis: Axes, panel: Panel) -> None:
-    low, high = limits(reach(panel))
+    low, high = limits_of(panel)
     axis.set_ylim(low, high)
     axis.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     if panel.lost:  # a line without points would have no size, and the layout none either
@@ -160,7 +161,7 @@ def _legend(figure: Figure, chart: Chart, empty: Sequence[Axes]) -> None:
     for name, line in sorted(chart.lines.items(), key=lambda item: item[1].hue):
         marker, size = _marker(line, bool(by))
         handle = Line2D([], [], color=_color(line), marker=marker, markersize=size, label=name)
-        if any(panel.names for panel in chart.panels):
+        if line.names or any(panel.names for panel in chart.panels):
             handle.set(linestyle="none", marker="o")
         (handles if line.shade is None else shades).append(handle)
     handles += [Line2D([], [], linestyle="none", label=WHO[who], **MARKS[who]) for who in MARKS if who in by]
@@ -177,7 +178,10 @@ def _legend(figure: Figure, chart: Chart, empty: Sequence[Axes]) -> None:
 
 
 def _marker(line: Line, small: bool) -> tuple[str, float]:
-    """Small where selected values are marked on the same curve, none where there are many curves or points."""
+    """Small where selected values are marked on the same curve, none where there are many curves or points that one
+    curve joins."""
+    if line.names:
+        return "o", 2.2
     if line.shade is not None or len(line.x) > MANY:
         return "", 0.0
     return (".", 2.5) if small else (MARKERS[line.hue % len(MARKERS)], 3.0)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from threefold.errors import ThreefoldError, unknown
 from threefold.experiments import Section
+from threefold.report.agreement import Agreement
 from threefold.report.charts import charts
 from threefold.report.during_training import during
 from threefold.report.panels import Chart
@@ -138,6 +139,8 @@ def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], F
 
     for _, chart in charts(sections):
         yield named(chart.name), partial(draw_chart, chart)
+    if (agreement := Agreement.of(sections)).plotted:
+        yield named(agreement.chart.name), partial(draw_chart, agreement.chart)
     for section in sections:
         for table in result_tables(section) if section.kind == "table" else []:
             if not any(e.learned for e in table.cells):

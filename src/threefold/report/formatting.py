@@ -1,6 +1,7 @@
 """How reports write methods and numbers."""
 
 import math
+from collections.abc import Collection
 
 from threefold.experiments import Cell
 from threefold.experiments.description import given
@@ -12,13 +13,18 @@ DASH = "–"
 NOT_RUN = "…"
 
 
-def title(method: Method) -> str:
-    """A method as tables name it, with the hyperparameters that were given."""
-    return " + ".join(map(_title, method.parts)) or METHODS["none"].title
+Said = Collection[tuple[str, str, object]]
+"""Options that are said once for all methods: part, option and value."""
 
 
-def _title(part: Part) -> str:
-    values = ", ".join(f"{name}={setting(value)}" for name, value in given(part).items())
+def title(method: Method, said: Said = ()) -> str:
+    """A method as tables name it, with the hyperparameters that were given, but for those that are `said` already."""
+    return " + ".join(_title(part, said) for part in method.parts) or METHODS["none"].title
+
+
+def _title(part: Part, said: Said) -> str:
+    own = {name: value for name, value in given(part).items() if (part.name, name, value) not in said}
+    values = ", ".join(f"{name}={setting(value)}" for name, value in own.items())
     return f"{_name(part)} ({values})" if values else _name(part)
 
 

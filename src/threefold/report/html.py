@@ -17,10 +17,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from threefold.experiments import Result, Section
 from threefold.experiments.command import reproducing
-from threefold.experiments.spec import PAPER
 from threefold.report import svg
+from threefold.report.agreement import Agreement, judged_once
 from threefold.report.charts import charts
-from threefold.report.document import Table, evidence_of, metrics, panel_table, selected
+from threefold.report.document import Table, agreement, evidence_of, metrics, panel_table, selected
 from threefold.report.during_training import during, key_of
 from threefold.report.figures import PICTURES, mosaic, pictures
 from threefold.report.formatting import DASH, NOT_RUN, count, difference, duration, moment, number, plus_minus, signed
@@ -29,8 +29,9 @@ from threefold.report.palette import HUES, LINES, ON_DARK, ramp
 from threefold.report.panels import WHO, By, Chart, runs_of
 from threefold.report.paper_statements import statements
 from threefold.report.provenance import distinct, machine_seconds, provenance
+from threefold.report.rules import footnote
 from threefold.report.tables import PAIRED, RULE, Column, ResultTable, incomplete, remarks, result_tables, selection
-from threefold.results import Published, utc_now
+from threefold.results import utc_now
 from threefold.results.metrics import METRICS
 from threefold.version import VERSION
 
@@ -112,22 +113,15 @@ def lede(arranged: Sequence[Arranged]) -> str:
     sections = [each.section for each in arranged]
     records, left = distinct(sections), sum(section.left for section in sections)
     text = f"{count(len(records), 'run')}, {duration(machine_seconds(records))} of machine time."
-    if judged := _each_once(arranged):
-        agree = sum(code == "agrees" for code in judged)
+    if judged := judged_once(table for each in arranged for table in each.tables):
+        agree = sum(cell.code == "agrees" for cell in judged.values())
         text = f"Of {count(len(judged), 'published number')} measured here, {count(agree, 'agrees', 'agree')}. {text}"
     return text + (f" {count(left, 'run')} still to be trained." if left else "")
 
 
-def _each_once(arranged: Sequence[Arranged]) -> list[str]:
-    """The verdicts on the published numbers. One that several experiments have is judged by the first of the paper's:
-    others may take another reading on purpose."""
-    by_paper = sorted(arranged, key=lambda each: each.section.name not in PAPER)
-    found: dict[Published, str] = {}
-    for each in by_paper:
-        for cell in (cell for table in each.tables for cell in table.cells):
-            if cell.verdict and cell.paper:
-                found.setdefault(cell.paper, cell.code)
-    return list(found.values())
+def agreed(arranged: Sequence[Arranged]) -> Agreement:
+    """How many numbers agree by standard errors alone."""
+    return Agreement.of([each.section for each in arranged])
 
 
 def pairs(column: Column) -> Table:
@@ -189,8 +183,21 @@ templates.globals |= {
         function.__name__: function
         for function in (
             *(count, difference, duration, moment, number, plus_minus, incomplete, remarks, selection, reproducing),
+            footnote,
             *(pictures, mosaic, provenance, machine_seconds, statements, selected, panel_table, evidence_of),
-            *(anchor, table_anchor, judgements, lede, pairs, measures, metric_sheets, as_json, spec_text),
+            *(
+                anchor,
+                table_anchor,
+                judgements,
+                lede,
+                agreed,
+                agreement,
+                pairs,
+                measures,
+                metric_sheets,
+                as_json,
+                spec_text,
+            ),
             *(during, key_of, runs_of),
         )
     },

@@ -13,7 +13,7 @@ from typing import Any
 from threefold.engine import OPTIMIZERS, SCHEDULES
 from threefold.experiments import Cell
 from threefold.networks import NETWORKS
-from threefold.report.formatting import own_parts, setting, title
+from threefold.report.formatting import Said, own_parts, setting, title
 from threefold.streams import BOUNDARIES
 from threefold.values import Value, as_text, written_as
 
@@ -41,14 +41,14 @@ HOW = (
 SUM = re.compile(r"[0-9a-f]{32,}")
 
 
-def places(cells: Sequence[Cell]) -> dict[Cell, tuple[str, str]]:
-    """The row and the column of each cell of one table."""
+def places(cells: Sequence[Cell], said: Said = ()) -> dict[Cell, tuple[str, str]]:
+    """The row and the column of each cell of one table; `said`: the options that its footnotes tell."""
     two_ways = any(cell.task_id_in == "hidden" for cell in cells)
     columns = [_column(cell, two_ways) for cell in cells]
     specs = [cell.spec() for cell in cells]
     leaves = [dict(_leaves(spec)) for spec in specs]
     differing = [path for path in HOW if _kinds(leaves, [path]) > 1]
-    titles = [_extended(title(own_parts(cell)), own, differing) for cell, own in zip(cells, leaves, strict=True)]
+    titles = [_extended(title(own_parts(cell), said), own, differing) for cell, own in zip(cells, leaves, strict=True)]
     rows = tell_apart(list(zip(titles, columns, specs, strict=True)))
     return dict(zip(cells, zip(rows, columns, strict=True), strict=True))
 

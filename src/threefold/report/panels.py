@@ -14,6 +14,8 @@ By = Literal["paper", "best", "honest"]
 
 WHO: dict[By, str] = {"paper": "paper's choice", "best": "best of ours", "honest": "chosen without peeking"}
 
+ACCURACY = "average accuracy (%)"
+
 
 @dataclass(frozen=True)
 class Line:
@@ -24,6 +26,7 @@ class Line:
     values: Sequence[Summary]
     hue: int = 0
     shade: float | None = None
+    names: Sequence[str] = ()  # of the points, where these are of different things: no curve joins them then
 
     @classmethod
     def through(cls, label: str, points: dict[float, Summary], hue: int, shade: float | None = None) -> "Line":
@@ -65,6 +68,7 @@ class Panel:
     stream: str = ""
     left_out: Sequence[str] = ()  # levels that have no mean, as a seed diverged
     names: Sequence[str] = ()  # of the x, where these are no numbers: each run is drawn then, and no curve
+    measured: str = ACCURACY
 
     @property
     def title(self) -> str:

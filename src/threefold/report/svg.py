@@ -14,13 +14,14 @@ from PIL import Image
 from threefold.report.during_training import SEEN, During, thinned
 from threefold.report.formatting import short
 from threefold.report.palette import HUES, STRATEGIES, legible_on, ramp
-from threefold.report.panels import WHO, Level, Line, Mark, Panel, deviation, reach, scattered
+from threefold.report.panels import ACCURACY, WHO, Level, Line, Mark, Panel, deviation, reach, scattered
 from threefold.report.tables import TableCell
 from threefold.results import Published, Summary
 
 WIDE, TALL = 340, 230
 WHOLE = 1000  # across a page
 LEFT, RIGHT, TOP, BOTTOM = 40, 8, 10, 36
+PER_CENT = (0.0, 101.0)
 SHADES = 10  # classes r0 … r9
 MANY = 30  # points of a curve, which are not marked one by one then
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -92,12 +93,17 @@ def nice(low: float, high: float) -> list[float]:
     return [round(step * i, 6) for i in range(math.ceil(low / step), math.floor(high / step + 1e-9) + 1)]
 
 
-def limits(values: Sequence[float], least: float = 10.0) -> tuple[float, float]:
+def limits(values: Sequence[float], least: float = 10.0, within: tuple[float, float] = PER_CENT) -> tuple[float, float]:
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return 0.0, 100.0
     room = max((max(known) - min(known)) * 0.08, (least - max(known) + min(known)) / 2)
-    return max(0.0, min(known) - room), min(101.0, max(known) + room)
+    return max(within[0], min(known) - room), min(within[1], max(known) + room)
+
+
+def limits_of(panel: Panel) -> tuple[float, float]:
+    """Of the vertical axis: an accuracy is a percentage, other numbers have no bounds."""
+    return limits(reach(panel), within=PER_CENT if panel.measured == ACCURACY else (-math.inf, math.inf))
 
 
 def chart(panel: Panel) -> str:
@@ -105,9 +111,9 @@ def chart(panel: Panel) -> str:
     if panel.names:
         return _runs(panel)
     xs = sorted({x for line in panel.lines for x in line.x} | {mark.x for mark in panel.marks})
-    frame = Frame(xs, limits(reach(panel)), panel.log, right=88 if panel.levels else RIGHT)
+    frame = Frame(xs, limits_of(panel), panel.log, right=88 if panel.levels else RIGHT)
     ticks = log_ticks(xs) if panel.log else [(value, short(value)) for value in nice(xs[0], xs[-1])]
-    parts = [frame.axes(ticks, panel.x_label, "average accuracy (%)")]
+    parts = [frame.axes(ticks, panel.x_label, panel.measured)]
     edge = frame.edge
     names = sorted(panel.levels, key=lambda level: level.value.mean)
     places = spread([-frame.y(level.value.mean) for level in names], 11.5, -(TALL - BOTTOM), -TOP)
@@ -118,13 +124,13 @@ def chart(panel: Panel) -> str:
     floor = TALL - BOTTOM
     parts += [f'<path class="lost" d="M{frame.x(x) - 3:.1f} {floor - 3}l6 6m0 -6l-6 6"/>' for x in panel.lost]
     parts += [_mark(frame, panel, mark) for mark in sorted(panel.marks, key=lambda mark: mark.by)]
-    return _figure(WIDE, TALL, f"{panel.title}: average accuracy over {panel.x_label}", "".join(parts))
+    return _figure(WIDE, TALL, f"{panel.title}: {panel.measured} over {panel.x_label}", "".join(parts))
 
 
 def _runs(panel: Panel) -> str:
     """Each run as a dot, the mean and the standard deviation, for each name across."""
-    frame = Frame([-0.5, len(panel.names) - 0.5], limits(reach(panel)), False)
-    parts = [frame.axes([], panel.x_label, "average accuracy (%)")]
+    frame = Frame([-0.5, len(panel.names) - 0.5], limits_of(panel), False)
+    parts = [frame.axes([], panel.x_label, panel.measured)]
     apart = len(panel.names) * max(map(len, panel.names)) * 6 > WIDE  # else they would meet
     for place, name in enumerate(panel.names):
         low = TALL - BOTTOM + 13 + 12 * (apart and place % 2)
@@ -205,9 +211,11 @@ def _curve(frame: Frame, line: Line, banded: bool, dots: bool) -> str:
         means, sems = [value.mean for value in values], [value.sem for value in values]
         if banded and not any(map(math.isnan, sems)):
             body += frame.band(xs, means, sems)
-        body += f'<polyline class="line" points="{frame.points(xs, means)}"/>'
-        for x, mean in zip(xs, means, strict=True) if (dots and len(xs) <= MANY) or len(xs) == 1 else ():
-            tip = escape(f"{line.label}, {short(x)}: {mean:.2f}")
+        body += "" if line.names else f'<polyline class="line" points="{frame.points(xs, means)}"/>'
+        named = line.names or [f"{line.label}, {short(x)}" for x in xs]
+        marked = line.names or (dots and len(xs) <= MANY) or len(xs) == 1
+        for name, x, mean in zip(named, xs, means, strict=True) if marked else ():
+            tip = escape(f"{name}: {mean:.2f}")
             where = f'cx="{frame.x(x):.1f}" cy="{frame.y(mean):.1f}"'
             body += f'<circle class="dot" {where} r="2.4"><title>{tip}</title></circle>'
     return f'<g class="{color(line)}"><title>{escape(line.label)}</title>{body}</g>' if body else ""

@@ -18,6 +18,7 @@ from threefold.report.budgets import stored
 from threefold.report.formatting import count, own_parts, paper_was, short, strategy, theirs, title, untuned
 from threefold.report.labels import places
 from threefold.report.low_accuracy import Explanation, explain, together
+from threefold.report.rules import footnote, other_readings, said
 from threefold.results import Comparison, Ordered, Outcome, Published, Summary, Verdict, compare_all
 from threefold.results.statistics import FEWEST_SEEDS
 from threefold.scenarios import SCENARIOS
@@ -286,9 +287,10 @@ class ResultTable:
 
     @property
     def explanations(self) -> list[str]:
-        """Why numbers are low, and which seeds are missing."""
+        """Why numbers are low, which seeds are missing, and what was read otherwise than for the published numbers."""
         low = [(e.row, e.column, e.explanation) for e in self.cells if e.explanation]
-        return together(low) + [f"{e.row}, {e.column}: {e.diverged}." for e in self.cells if e.diverged]
+        lost = [f"{e.row}, {e.column}: {e.diverged}." for e in self.cells if e.diverged]
+        return together(low) + lost + other_readings([(e.row, e.column, e.cell) for e in self.cells if e.verdict])
 
 
 def result_tables(section: Section) -> list[ResultTable]:
@@ -299,7 +301,7 @@ def result_tables(section: Section) -> list[ResultTable]:
 
 
 def _result_table(section: Section, stream: str, every: Sequence[Cell]) -> ResultTable:
-    place = places([cell for cell in every if cell.stream.label == stream])
+    place = places([cell for cell in every if cell.stream.label == stream], said(section))
     measured = {
         place[r.cell]: TableCell(r, *place[r.cell], section.command) for r in section.results if r.cell in place
     }
@@ -319,7 +321,8 @@ def _result_table(section: Section, stream: str, every: Sequence[Cell]) -> Resul
 
 
 def remarks(section: Section) -> list[str]:
-    """The experiment's remarks on its methods, by the names that its tables use; said once for all values of a grid."""
+    """The experiment's remarks on its methods, by the names that its tables use, once for all values of a grid; and the
+    rules that it went by, where no table has them as its footnote."""
     cells = [result.cell for result in section.results]
     own = {written(cell.method): own_parts(cell) for cell in cells}
     rows = {written(cell.method): cell.method for cell in cells} | {name: m for name, m in own.items() if m.parts}
@@ -332,7 +335,7 @@ def remarks(section: Section) -> list[str]:
         names = dict.fromkeys(title(method) for method in known)
         brief = dict.fromkeys(untuned(method) for method in known)
         texts.append(f"{' and '.join(names if len(names) == 1 else brief) or methods[0]}: {remark}")
-    return texts
+    return texts + ([footnote(section)] if section.rules and section.kind != "table" else [])
 
 
 def incomplete(section: Section) -> str:

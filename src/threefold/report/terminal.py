@@ -68,6 +68,5 @@ def fitting(console: Console, table: ResultTable) -> Group:
     block = narrow if measured > console.width else wide
     shown: list[RenderableType] = [Text(printable(block.caption), style="bold")]  # a title would be as narrow
     shown.append(_table(block, titled=False))
-    if signs := document.legend(table):
-        shown.append(Text(signs, style="dim"))
+    shown += [Text(printable(text), style="dim") for text in document.below(table)]
     return Group(*shown)

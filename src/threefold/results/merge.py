@@ -74,8 +74,12 @@ class _Elsewhere(Store):
 
 
 def together(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What two commands of the same name asked for: each cell once, with the seeds of both, and the remarks of both."""
-    both: dict[str, Any] = {"notes": before["notes"] | asked["notes"]}
+    """What two commands of the same name asked for: each cell once, with the seeds of both, and all that was said."""
+    rules = before.get("rules", [])
+    both: dict[str, Any] = {
+        "notes": before["notes"] | asked["notes"],
+        "rules": rules + [rule for rule in asked.get("rules", []) if rule not in rules],
+    }
     for what in ("cells", "refused"):
         known = {run_key(old["spec"]): dict(old) for old in before[what]}
         for new in asked[what]:

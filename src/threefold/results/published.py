@@ -71,7 +71,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome, ours − published with its 95% interval, and the largest difference that would have agreed.
+    """The outcome, ours − published with its 95% interval, the largest difference that would have agreed, and the
+    difference in combined standard errors (z).
 
     `allowed` belongs beside "agrees": five noisy seeds may agree with almost anything, and this number shows it.
     """
@@ -79,6 +80,7 @@ class Verdict:
     outcome: Outcome
     difference: Difference
     allowed: float
+    z: float
 
 
 def verdict(ours: Estimate, published: Estimate) -> Verdict:
@@ -100,4 +102,10 @@ def verdict(ours: Estimate, published: Estimate) -> Verdict:
         outcome = Outcome.AGREES
     else:
         outcome = Outcome.DIFFERS
-    return Verdict(outcome, difference, allowed)
+    return Verdict(outcome, difference, allowed, z(ours, published))
+
+
+def z(ours: Estimate, published: Estimate) -> float:
+    """(ours − published) / √(sem² + sem²): the statistic of Welch's test. NaN where a standard error is not known."""
+    error = math.hypot(ours.sem, published.sem)
+    return (ours.mean - published.mean) / error if error else math.nan

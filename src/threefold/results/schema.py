@@ -318,6 +318,11 @@ class _Refused(_Described):
     reason: str
 
 
+class _Rule(_Schema):
+    text: str
+    options: dict[str, dict[str, str | int | float]]
+
+
 class _Experiment(_Schema):
     title: str
     kind: Literal["table", "budgets", "grids"]
@@ -325,6 +330,7 @@ class _Experiment(_Schema):
     cells: list[_Cell]
     refused: list[_Refused]
     notes: dict[str, str]
+    rules: list[_Rule] = Field(default_factory=list)
     command: str
 
     @model_validator(mode="after")

@@ -316,6 +316,7 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
             for method in _thinned(spec, quick.points if quick else None).variants():
                 for how, way in zip(settings, experiment.training.ways(), strict=True):
                     cell = Cell.of(stream, scenarios.find(scenario), method, how, spec.task_id_in)
+                    cell = replace(cell, paper=experiment.paper)
                     asked = [Asked(cell, seeds, full=_full(way, cell, given))]
                     if first:
                         asked.append(Asked(replace(cell, stream=first), seeds, validation=True))

@@ -302,6 +302,7 @@ def _with_order(given: Any) -> Any:
 
 
 class _Cell(_Described):
+    paper: Literal["2022"] = "2022"  # where it is written down
     seeds: list[Annotated[Any, AfterValidator(_with_order)]] = Field(min_length=1)
     validation: bool = False
 

@@ -356,7 +356,7 @@ def _check_value(kinds: Mapping[str, Any], what: str, given: _Value) -> None:
     from threefold.values import build
 
     with as_value_error():
-        kept = build(kinds, what, given.name, given.hyperparameters).model_dump(mode="json")
+        kept = build(kinds, what, given.name, given.hyperparameters).in_key("json")
     for field, value in given.hyperparameters.items():
         if field not in kept:
             raise ValueError(f"hyperparameter {field} of {given.name} is none that a run has")

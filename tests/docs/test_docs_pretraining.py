@@ -53,7 +53,7 @@ def test_every_run_is_kept_with_what_it_depends_on(followed: Desk, specs: list[d
     )
     features = 3 * 2 * 3 + 3 + 3 + 3  # three scenarios; another seed's network; each seed's own; a function
     assert kinds == {(True, False, False): 6, (False, True, False): features, (False, False, True): 3}
-    assert len({spec["stream"]["features"] for spec in specs if "features" in spec["stream"]}) == 3
+    assert len({spec["stream"]["features"] for spec in specs if "features" in spec["stream"]}) == 4
 
 
 def test_the_file_and_python_train_nothing_again(followed: Desk, specs: list[dict[str, Any]]) -> None:

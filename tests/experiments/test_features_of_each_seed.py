@@ -37,7 +37,7 @@ def conv(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_each_seed_learns_from_the_features_of_its_network(conv: str) -> None:
     data = DATA.encoded(threefold.encoder(f"{conv}:each"))
     assert (len(data.train_x), len(data.train_y), data.shape, data.seeds) == (480, 160, (96,), (1, 2, 5))
-    for method in ("none", "er:budget=8,use=both", "ewc:strength=10", "icarl:budget=12"):
+    for method in ("none", "er:budget=8,use=both", "ewc:strength=10", "icarl:budget=12", "bi-r"):
         together = threefold.run(Split(data, 2), method=method, seeds=[5, 1, 2, 3], store=None, **QUICK)
         for place, (seed, own) in enumerate([(5, 5), (1, 1), (2, 2), (3, 5)]):  # seed 3 has the third network
             alone = DATA.encoded(threefold.encoder(f"{conv}:{own}"))

@@ -95,7 +95,8 @@ class BIR(Taught):
         """A unit and an earlier task for each number: of all classes, or of a task's, and tasks take turns."""
         memory, before, earlier = learner.memory[self.name], learner.memory[self.name]["before"], learner.now.earlier
         task = (torch.arange(len(uniform), device=uniform.device) + learner.now.step * len(uniform)) % earlier
-        first, last = (0, before[earlier]) if learner.outputs.all_compete else (before[task], before[task + 1])
+        every = learner.outputs.all_compete  # an index without dimensions would be asked for its value
+        first, last = (0, before[earlier.view(1)]) if every else (before[task], before[task + 1])
         place = first + (uniform * (last - first)).long()
         return memory["units"][place], memory["tasks"][place]
 

@@ -42,7 +42,7 @@ METHODS = (
     *("none", "offline", "ewc:strength=100", "online-ewc:strength=100,decay=0.9", "si:strength=1", "lwf", "dgr"),
     *("dgr-distill", "icarl:budget=60", "er:budget=60", "er:budget=60,use=both", "a-gem:budget=60"),
     *("xdg:share=0.5", "ewc:strength=100+xdg:share=0.5", "si:strength=1+er:budget=60", "fromp:strength=1,budget=10"),
-    *("lwf:weighting=added,t_squared=false", "er:budget=10,per_class=true,sampling=whole"),
+    *("bi-r", "lwf:weighting=added,t_squared=false", "er:budget=10,per_class=true,sampling=whole"),
 )
 COMPILED = ("si:strength=1", "lwf", "dgr")
 PERMUTED = ("none", "si:strength=1", "lwf", "dgr-distill", "icarl:budget=60")

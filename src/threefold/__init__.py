@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from threefold.experiments.run import run
     from threefold.methods import (
         AGEM,
+        BIR,
         DGR,
         ER,
         EWC,
+        FROMP,
         SI,
         DGRDistill,
         ICaRL,
@@ -45,7 +47,21 @@ _HOME = {
     "threefold.experiments.result": ("Result",),
     "threefold.experiments.run": ("run",),
     "threefold.methods": (
-        *("AGEM", "DGR", "DGRDistill", "ER", "EWC", "ICaRL", "LwF", "Offline", "OnlineEWC", "SI", "XdG"),
+        *(
+            "AGEM",
+            "BIR",
+            "DGR",
+            "DGRDistill",
+            "ER",
+            "EWC",
+            "FROMP",
+            "ICaRL",
+            "LwF",
+            "Offline",
+            "OnlineEWC",
+            "SI",
+            "XdG",
+        ),
         *("Method", "Part", "hyper", "register"),
     ),
     "threefold.networks": ("encoder", "register_network"),
@@ -66,9 +82,11 @@ _HOME = {
 
 __all__ = [
     "AGEM",
+    "BIR",
     "DGR",
     "ER",
     "EWC",
+    "FROMP",
     "SCENARIOS",
     "SI",
     "DGRDistill",

@@ -49,10 +49,11 @@ class Value(BaseModel):
             and field.json_schema_extra["per_replica"]
         ]
 
-    def in_key(self) -> dict[str, Any]:
+    def in_key(self, mode: str = "python") -> dict[str, Any]:
         """The hyperparameters, but for those that came later and have their default."""
-        later = {name: field.default for name, field in type(self).model_fields.items() if came_later(field)}
-        return {name: value for name, value in self.model_dump().items() if name not in later or value != later[name]}
+        fields = type(self).model_fields.items()
+        absent = {name for name, field in fields if came_later(field) and getattr(self, name) == field.default}
+        return {name: value for name, value in self.model_dump(mode=mode).items() if name not in absent}
 
     @model_validator(mode="wrap")
     @classmethod

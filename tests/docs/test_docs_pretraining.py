@@ -51,9 +51,9 @@ def test_every_run_is_kept_with_what_it_depends_on(followed: Desk, specs: list[d
         (spec["network"].get("init") == init, "features" in spec["stream"], "augment" in spec["training"])
         for spec in specs
     )
-    features = 3 * 2 * 3 + 3 + 3  # three scenarios; another seed's network; a function
+    features = 3 * 2 * 3 + 3 + 3 + 3  # three scenarios; another seed's network; each seed's own; a function
     assert kinds == {(True, False, False): 6, (False, True, False): features, (False, False, True): 3}
-    assert len({spec["stream"]["features"] for spec in specs if "features" in spec["stream"]}) == 3
+    assert len({spec["stream"]["features"] for spec in specs if "features" in spec["stream"]}) == 4
 
 
 def test_the_file_and_python_train_nothing_again(followed: Desk, specs: list[dict[str, Any]]) -> None:

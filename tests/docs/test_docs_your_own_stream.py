@@ -188,8 +188,8 @@ def test_boundaries_are_those_of_the_page() -> None:
         assert find_boundaries(text) == BOUNDARIES[find_boundaries(text).name](), "what is given is what is usual"
 
 
-GIVEN = {
-    "fromp": "fromp:strength=1",  # what has no value of its own
+GIVEN = {  # what has no value of its own
+    "fromp": "fromp:strength=1",
     "xdg": "xdg:share=0.5",
     "si": "si:strength=1",
     "ewc": "ewc:strength=1",

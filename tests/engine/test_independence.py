@@ -10,7 +10,7 @@ import torch
 from tiny_cohorts import EVEN, SCENARIOS, furthest, method_of, of, same_bits, same_measured, scenario_of, watched
 
 from threefold.methods import METHODS as REGISTRY
-from threefold.methods import Setting, parse, replay
+from threefold.methods import Setting, bir, parse, replay
 from threefold.networks import VAE, MLPNetwork
 from threefold.scenarios import Outputs
 
@@ -27,6 +27,8 @@ METHODS = [  # with other numbers for two more replicas, where it has any; 2000 
     ["lwf:replayed_for=every"],
     ["dgr"],
     ["dgr-distill", "dgr-distill:temperature=1", "dgr-distill:temperature=5"],
+    ["bi-r", "bi-r:gating=0.5", "bi-r:gating=0,temperature=5"],
+    ["bi-r:feedback=false,distil=false"],
     ["icarl", "icarl:budget=100", "icarl:budget=100,temperature=2"],
     ["er", "er:budget=48", "er:budget=500"],
     ["er:budget=100,use=both", "er:budget=48,use=both", "er:use=both"],
@@ -42,12 +44,13 @@ def supported(method, scenario):
 
 
 CASES = [("split", scenario, m) for m in METHODS for scenario in SCENARIOS if supported(m[0], scenario)]
-CASES += [("permuted", "task", METHODS[-1]), ("permuted", "domain", METHODS[6]), ("permuted", "class", METHODS[12])]
+CASES += [("permuted", "task", METHODS[-1]), ("permuted", "domain", METHODS[6]), ("permuted", "class", METHODS[14])]
 
 
 @pytest.fixture
 def _latent_variables(monkeypatch):
     monkeypatch.setattr(replay, "LATENT", 112)
+    monkeypatch.setattr(bir, "LATENT", 112)
     monkeypatch.setattr(VAE.__init__, "__defaults__", (112,))
 
 

@@ -19,6 +19,8 @@ METHODS = [
     "lwf",
     "dgr",
     "dgr-distill",
+    "bi-r:gating=0.3",
+    "bi-r:feedback=false,conditional=false,gating=0,distil=false",
     "icarl:budget=30",
     "er:budget=30",
     "a-gem:budget=30",

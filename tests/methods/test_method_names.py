@@ -28,21 +28,8 @@ from threefold.methods import (
 
 # names
 
-NAMES = [
-    "none",
-    "offline",
-    "xdg",
-    "ewc",
-    "online-ewc",
-    "si",
-    "fromp",
-    "lwf",
-    "dgr",
-    "dgr-distill",
-    "icarl",
-    "er",
-    "a-gem",
-]
+NAMES = ["none", "offline", "xdg", "ewc", "online-ewc", "si", "fromp", "lwf"]
+NAMES += ["dgr", "dgr-distill", "bi-r", "icarl", "er", "a-gem"]
 
 
 def test_the_methods_are_known_by_these_names():
@@ -198,6 +185,7 @@ def test_numbers_may_differ_within_a_cohort_and_what_changes_code_may_not():
         "lwf": ["temperature"],
         "dgr": [],
         "dgr-distill": ["temperature"],
+        "bi-r": ["gating", "temperature"],
         "icarl": ["budget", "temperature"],
         "er": ["budget"],
         "a-gem": ["budget", "damping"],

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from threefold.experiments.experiment_request import Options
     from threefold.experiments.spec import Experiment
 
-NAMES = "table4, table5, tableB1, figureC1, figureD1, figureD2 or all (of these); taskfree, stability or orders."
+NAMES = (
+    "table4, table5, tableB1, figureC1, figureD1, figureD2 or all (of these); taskfree, stability or orders;"
+    " nmi-table2 or nmi-table3, of the paper's successor."
+)
 
 
 def reproduce(

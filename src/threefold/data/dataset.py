@@ -42,6 +42,8 @@ class Dataset:
     """the sum of the encoder whose features these are; empty: they are no features"""
     encoder: str = ""
     """its name"""
+    seeds: tuple[int, ...] = ()
+    """those with features of their own: all samples of the first, then all of the next; empty: all have the same"""
     columns: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """what is known of each sample besides, such as its year: of the training samples, and of the test samples"""
     parts: tuple[int, ...] = ()
@@ -64,6 +66,12 @@ class Dataset:
         """The shape of one sample."""
         return tuple(self.train_x.shape[1:])
 
+    def place(self, seed: int) -> int:
+        """Whose features a seed has: its own, or where there are none, those of number 1 + (seed − 1) mod n of n."""
+        if not self.seeds:
+            return 0
+        return self.seeds.index(seed) if seed in self.seeds else (seed - 1) % len(self.seeds)
+
     def validation(self, share: float) -> Self:
         """A dataset in which this share of every class's training samples, the last ones, takes the test set's place.
 
@@ -72,6 +80,8 @@ class Dataset:
         """
         if not 0 < share < 1:
             raise ThreefoldError(f"validation share must be more than 0 and less than 1, got {share}.")
+        if self.seeds:
+            raise ThreefoldError(f"data {self.name} are features of each seed's own; hold out first, then encode.")
         self._check_kept(share)
         held = torch.zeros(len(self.train_y), dtype=torch.bool)
         for label in range(self.classes):
@@ -114,10 +124,12 @@ class Dataset:
         """
         encoder = function if isinstance(function, Encoder) else Encoder.of(function)
         encoder.check(self.name, is_normalized=self.is_normalized, features_of=self.encoder if self.features else None)
+        each = list(encoder.each.values()) or [encoder]
         return replace(
             self,
-            train_x=encoder.encode(self.train_x),
-            test_x=encoder.encode(self.test_x),
+            train_x=torch.cat([one.encode(self.train_x) for one in each]),
+            test_x=torch.cat([one.encode(self.test_x) for one in each]),
+            seeds=tuple(encoder.each),
             fingerprint=sha256(f"{self.fingerprint} features {encoder.sum}".encode()).hexdigest(),
             features=encoder.sum,
             encoder=encoder.name,

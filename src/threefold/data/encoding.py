@@ -1,7 +1,7 @@
 """Frozen features: inputs sent through a function once, before anything is learned from what it gives."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ class Encoder:
     name: str  # for sentences, and for the command line where it can find it
     normalized: bool | None = None  # must the data be normalised, or must they not? None: it does not matter
     what: str = "features"  # it gives, as a sentence about them begins
+    each: Mapping[int, "Encoder"] = field(default_factory=dict)  # of each seed its own; empty: one for all
 
     @classmethod
     def of(cls, function: Any, name: str | None = None) -> Self:

@@ -23,7 +23,9 @@ def _on_device(stream: Stream, device: torch.device) -> tuple[Tensor, ...]:
     copies = _ON_DEVICES.pop(stream, {})
     if device not in copies:
         data = stream.data
-        each = (stream.inputs(data.train_x), data.train_y, stream.inputs(data.test_x), data.test_y)
+        copies_of = max(1, len(data.seeds))  # of the samples, each with features of its own
+        labels = data.train_y.repeat(copies_of), data.test_y.repeat(copies_of)
+        each = (stream.inputs(data.train_x), labels[0], stream.inputs(data.test_x), labels[1])
         copies[device] = tuple(tensor.to(device) for tensor in each)
     for oldest in list(_ON_DEVICES)[: len(_ON_DEVICES) + 1 - AT_ONCE]:
         del _ON_DEVICES[oldest]

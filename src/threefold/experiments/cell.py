@@ -23,11 +23,12 @@ from threefold.experiments.description import (
 )
 from threefold.experiments.limits import check_curve, check_networks, check_numbers, check_sizes
 from threefold.experiments.settings import Settings
+from threefold.experiments.successor import trained_as_in_successor
 from threefold.fingerprint import NotCovered, code_of
 from threefold.methods import Method, Part, paper, resolve
 from threefold.methods.learner import Setting
 from threefold.networks import MLPNetwork, OwnNetwork, written_shape
-from threefold.results import Published, Seed, in_spec, lookup, published_cells
+from threefold.results import FIRST, SUCCESSOR, Published, Seed, in_spec, lookup, published_cells
 from threefold.scenarios import Outputs, Scenario, TaskIdIn
 from threefold.scenarios import find as find_scenario
 from threefold.streams import SHARP, OwnStream, RecordedStream, Stream
@@ -48,6 +49,7 @@ class Cell:
     optimizer: Optimizer
     task_id_in: str | None = None
     stored_spec: Mapping[str, Any] | None = None  # of a cell to report on: what was run, whatever is loaded now
+    paper: str = FIRST  # whose numbers it is judged by
 
     @classmethod
     def of(
@@ -72,7 +74,7 @@ class Cell:
             device=settings.resolved_device(),
         )
         where = _task_used_in(scenario, method, task_id_in)
-        if not over_seen(method):
+        if not method.over_seen:
             scenario = scenario.with_active(settings.active)
         cell = cls(stream, scenario.using_task_in(where), method, training, optimizer, where)
         check_numbers(method, training, stream)
@@ -129,6 +131,8 @@ class Cell:
     @property
     def comparable(self) -> bool:
         """Is it trained as in the paper, so that its accuracy may be judged by the published one?"""
+        if self.paper == SUCCESSOR:
+            return trained_as_in_successor(self)
         stream, training, defaults = self.stream, self.training, self.stream.defaults
         ours = (training.iters, training.batch, self.hidden, self.lr, stream.tasks)
         theirs = (defaults.iters, defaults.batch, defaults.hidden, defaults.lr, stream.usual_tasks)
@@ -210,6 +214,8 @@ class Cell:
 
     def published(self) -> Published | None:
         """What the paper reports for this cell, be it for another length or with other hyperparameters."""
+        if self.paper == SUCCESSOR:
+            return lookup(self.stream.title, self.scenario.name, self.method.name, paper=SUCCESSOR)
         if not self.as_published or not self.training.iters:
             return None
         name = self.method.name
@@ -299,6 +305,7 @@ class Cell:
         network = self.training.network
         texts = {"network": network.text if isinstance(network, OwnNetwork) else None, "stream": self.stream.text}
         found = {what: text for what, text in texts.items() if text}
+        found |= {"paper": self.paper} if self.paper != FIRST else {}
         return {"spec": self.spec(), "method": written(self.method), **found}
 
     @classmethod
@@ -326,6 +333,7 @@ class Cell:
             value_again(OPTIMIZERS, spec["optimizer"]),
             where,
             spec,
+            described.get("paper", FIRST),
         )
 
     @property
@@ -345,11 +353,6 @@ class _Code(NamedTuple):
     parts: Mapping[str, str]
     network: str | None
     not_covered: str | None = None
-
-
-def over_seen(method: Method) -> bool:
-    """Is it about the units of classes seen so far, however other methods are trained?"""
-    return any(part.over_seen for part in method.parts)
 
 
 def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -> TaskIdIn | None:

@@ -19,7 +19,8 @@ from threefold.values import V, Value, build, came_later
 def described_value(value: Value | OwnNetwork) -> dict[str, Any]:
     """A network, an optimiser or a schedule as plain data."""
     init = getattr(value, "init", None)
-    plain = {"name": value.name, "hyperparameters": value.model_dump(mode="json")}
+    every = value.in_key("json") if isinstance(value, Value) else {}
+    plain = {"name": value.name, "hyperparameters": every}
     return plain | ({"init": init.sum} if init else {})
 
 

@@ -119,6 +119,7 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
                 read = experiment.ruled(method, scenario, spec.task_id_in)
                 for how, way in zip(settings, experiment.training.ways(), strict=True):
                     cell = Cell.of(stream, scenarios.find(scenario), read, how, spec.task_id_in)
+                    cell = replace(cell, paper=experiment.paper)
                     asked = [Asked(cell, seeds, full=_full(way, cell, given) | _every(part, kept))]
                     if first:
                         asked.append(Asked(replace(cell, stream=first), seeds, validation=True))

@@ -129,8 +129,10 @@ class Result:
             "initial_accuracy": [record.to_json()["initial"] for record in self.records],
             "metrics": {name: _summary(summary) for name, summary in self.metrics.items()},
             "diverged_seeds": self.diverged,
-            "published": {"mean": published.mean, "sem": published.sem, "n": published.n} if published else None,
-            "verdict": str(judged.outcome) if judged else None,
+            "published": {"mean": published.mean, "sem": _number(published.sem), "n": published.n}
+            if published
+            else None,
+            "verdict": str(judged.words) if judged else None,
         }
 
 

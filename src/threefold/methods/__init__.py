@@ -2,6 +2,7 @@
 
 from threefold.methods.agem import AGEM
 from threefold.methods.baselines import Offline
+from threefold.methods.bir import BIR
 from threefold.methods.exemplars import ER, Exemplars
 from threefold.methods.fromp import FROMP
 from threefold.methods.gating import XdG
@@ -30,6 +31,7 @@ from threefold.methods.replay import DGR, DGRDistill, LwF, Taught
 
 __all__ = [
     "AGEM",
+    "BIR",
     "DGR",
     "ER",
     "EWC",

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from threefold.methods.fisher import fisher_diagonal
-from threefold.methods.function_kernel import inverse_kernel
+from threefold.methods.function_kernel import WITHIN, inverse_kernel
 from threefold.methods.learner import Draws, Learner, Memory, Params, Setting, Stack, Uniform
 from threefold.methods.losses import only_active
 from threefold.methods.part import Part, hyper
@@ -34,7 +34,7 @@ class FROMP(Part):
     def size(self, setting: Setting) -> int:
         """Of each past task and output unit a matrix with a row and a column for each stored sample."""
         o, past = setting.outputs, setting.outputs.tasks - 1
-        return sum(int(o.active(task, past).sum()) * (o.size(task) * self.budget) ** 2 for task in range(past))
+        return WITHIN + sum(int(o.active(t, past).sum()) * (o.size(t) * self.budget) ** 2 for t in range(past))
 
     def draws(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
         """A number for each stored sample: those of the largest are looked at."""
@@ -103,8 +103,8 @@ class FROMP(Part):
             units = outputs.active(task, past).nonzero().flatten().to(stack.device)
             held["units"].append(units.expand(len(stack.seeds), -1))
             held["chances"].append(stack.map(of_task, x)[:, :, units])
-            inverse = [inverse_kernel(stack, x, real, variance, of_task, unit) for unit in units.tolist()]
-            held["inverse"].append(torch.stack(inverse, 1).to(x.dtype))
+            each = [inverse_kernel(stack, x, real, variance, of_task, unit) for unit in units.tolist()]
+            held["inverse"].append(torch.stack(each, 1).to(x.dtype))
         return held
 
 
@@ -116,5 +116,5 @@ def _of_task(memory: Any, first: int, classes: int) -> tuple[Tensor, Tensor]:
 
 
 def _chances(learner: Learner, x: Tensor, params: Params | None = None, *, task: int) -> Tensor:
-    number = torch.full(x.shape[:1], task, device=x.device)
-    return torch.softmax(only_active(learner.logits(x, number, params), learner.now.active[task]), -1)
+    logits = learner.logits(x, torch.full(x.shape[:1], task, device=x.device), params)
+    return torch.softmax(only_active(logits, learner.now.active[task]), -1)

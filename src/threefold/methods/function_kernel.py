@@ -9,7 +9,8 @@ from torch.func import grad, vmap
 from threefold.methods.learner import Learner, Params, Stack
 
 JITTER = 1e-6  # on the diagonal
-ON_CPU, ON_GPU = 1 << 22, 1 << 28  # slopes at once: of a network on a CPU, however many there are; of all on a GPU
+ON_CPU, ON_GPU = 1 << 24, 1 << 28  # slopes at once: of a network on a CPU, however many there are; of all on a GPU
+WITHIN = 6 * ON_CPU  # numbers of memory that it takes for a network: three times so many slopes, of twice the width
 
 
 def inverse_kernel(
@@ -30,15 +31,17 @@ def inverse_kernel(
 
     samples, weights = x.shape[1], sum(v[0].numel() for v in variance.values())
     at_once = ON_CPU // weights if x.device.type == "cpu" else ON_GPU // (weights * len(x))
-    pieces, rows = torch.split(x, max(1, at_once), 1), []
-    for piece in pieces:
-        mine = {n: g * variance[n].double().flatten(1).unsqueeze(1) for n, g in stack.map(slopes, piece).items()}
-        columns = []
-        for other in pieces:
-            theirs = stack.map(slopes, other)
-            columns.append(torch.stack([g @ theirs[n].mT for n, g in mine.items()]).sum(0))
-        rows.append(torch.cat(columns, 2))
-    kernel = torch.cat(rows, 1) * (real.unsqueeze(1) & real.unsqueeze(2))
+    places = torch.split(torch.arange(samples, device=x.device), max(1, at_once))
+    kernel = torch.zeros(len(x), samples, samples, dtype=torch.float64, device=x.device)
+    for place, mine in enumerate(places):
+        found = stack.map(slopes, x[:, mine])
+        scaled = {n: g * variance[n].double().flatten(1).unsqueeze(1) for n, g in found.items()}
+        for other in places[: place + 1]:
+            theirs = stack.map(slopes, x[:, other])
+            block = torch.stack([g @ theirs[n].mT for n, g in scaled.items()]).sum(0)
+            kernel[:, mine.unsqueeze(1), other] = block
+            kernel[:, other.unsqueeze(1), mine] = block.mT
+    kernel *= real.unsqueeze(1) & real.unsqueeze(2)
     jitter = JITTER * torch.eye(samples, dtype=kernel.dtype, device=x.device)
     inverse: Tensor = torch.linalg.inv_ex(kernel + jitter).inverse  # of what diverged too, without asking
     return inverse

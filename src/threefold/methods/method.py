@@ -86,6 +86,11 @@ class Method:
                         return f"{owners[name]} and {part.name} both train a {name}; use one of them."
         return None
 
+    @property
+    def over_seen(self) -> bool:
+        """Is it about the units of classes seen so far, whichever other methods use?"""
+        return any(part.over_seen for part in self.parts)
+
     def hyperparameters(self) -> dict[str, dict[str, Any]]:
         """The hyperparameters of every part, as keys have them."""
         return {part.name: part.in_key() for part in self.parts}

@@ -9,6 +9,7 @@ from threefold.errors import ThreefoldError, unknown
 from threefold.fingerprint import is_ours
 from threefold.methods.agem import AGEM
 from threefold.methods.baselines import Offline
+from threefold.methods.bir import BIR
 from threefold.methods.exemplars import ER
 from threefold.methods.fromp import FROMP
 from threefold.methods.gating import XdG
@@ -56,6 +57,7 @@ register(FROMP, "Functional regularization", "FROMP")
 register(LwF, "Replay", "LwF")
 register(DGR, "Replay", "DGR")
 register(DGRDistill, "Replay", "DGR+distill")
+register(BIR, "Replay", "BI-R")
 register(ICaRL, "Replay + Exemplars", "iCaRL")
 register(ER, "Replay + Exemplars", "ER")
 register(AGEM, "Replay + Exemplars", "A-GEM")

@@ -3,6 +3,7 @@
 from threefold.networks.cnn import CNN
 from threefold.networks.dropout import drawing, uniform, with_addressed_dropout
 from threefold.networks.features import encoder
+from threefold.networks.feedback_vae import FeedbackVAE
 from threefold.networks.layers import Shift, initial_params
 from threefold.networks.mlp import MLP
 from threefold.networks.resnet import ResNet18
@@ -28,6 +29,7 @@ __all__ = [
     "AnyNetwork",
     "ConvolutionalVAE",
     "Decoder",
+    "FeedbackVAE",
     "GateOn",
     "MLPNetwork",
     "OwnNetwork",

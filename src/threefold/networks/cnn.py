@@ -6,7 +6,10 @@ from typing import Literal, cast
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from threefold.networks.layers import Hidden
+
 Norm = Literal["none", "group", "batch"]
+Last = Literal["relu", "linear"]
 GROUPS = 8  # of channels in a group norm, where they divide them
 
 
@@ -19,20 +22,37 @@ def normalisation(norm: Norm, channels: int) -> nn.Module:
 
 
 class CNN(nn.Module):
-    """Convolutions of 3 × 3 with ReLU, each but the first halving the image, then a linear output layer."""
+    """Convolutions of 3 × 3 with ReLU, each but the first halving the image, then fully connected layers, the last one
+    linear. After a last convolution that is `linear` there is neither normalisation nor ReLU."""
 
-    def __init__(self, shape: Sequence[int], channels: Sequence[int], units: int, norm: Norm = "none") -> None:
+    def __init__(
+        self,
+        shape: Sequence[int],
+        channels: Sequence[int],
+        units: int,
+        norm: Norm = "none",
+        hidden: Sequence[int] = (),
+        last: Last = "relu",
+    ) -> None:
         super().__init__()
         inputs, height, width = shape
         self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
         for place, outputs in enumerate(channels):
-            stride = 2 if place else 1
-            self.convolutions.append(nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=norm == "none"))
-            self.norms.append(normalisation(norm, outputs))
+            stride, own = 2 if place else 1, norm
+            if place == len(channels) - 1 and last == "linear":
+                own = "none"
+            self.convolutions.append(nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=own == "none"))
+            self.norms.append(normalisation(own, outputs))
             inputs, height, width = outputs, -(-height // stride), -(-width // stride)
-        self.output = nn.Linear(inputs * height * width, units)
+        sizes, self.last = [inputs * height * width, *hidden], last
+        if hidden:
+            self.encoding = nn.Flatten()  # what is kept of it as frozen features
+            self.hidden = Hidden(sizes)
+        self.output = nn.Linear(sizes[-1], units)
 
     def forward(self, x: Tensor) -> Tensor:
-        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            x = relu(norm(convolution(x)))
-        return cast(Tensor, self.output(x.flatten(1)))
+        for place, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            x = norm(convolution(x))
+            x = x if self.last == "linear" and place == len(self.norms) - 1 else relu(x)
+        x = self.hidden(self.encoding(x)) if hasattr(self, "encoding") else x.flatten(1)
+        return cast(Tensor, self.output(x))

@@ -21,8 +21,8 @@ from threefold.values import build
 def encoder(given: Any, device: str = "cpu") -> Encoder:
     """What `my_encoder.py:encode`, `package.module:encode`, `conv.pt`, `conv.pt:3` or a function stands for.
 
-    `conv.pt:3` is the network of seed 3. `device`: where a pretrained network computes; a function of yours decides
-    about that itself.
+    `conv.pt:3` is the network of seed 3; with `conv.pt:each` every seed has its own. `device`: where a network of a
+    file computes; a function of yours decides about that itself.
     """
     if isinstance(given, Encoder):
         return given
@@ -31,6 +31,8 @@ def encoder(given: Any, device: str = "cpu") -> Encoder:
     file, _, last = given.rpartition(":")
     if given.endswith(".pt"):
         return _pretrained(given, given, 1, device)
+    if file.endswith(".pt") and last == "each":
+        return _each(given, file, device)
     if file.endswith(".pt"):
         if not last.isdecimal():
             raise ThreefoldError(f"features are '{given}', but '{last}' is no seed; use {file} or {file}:1.")
@@ -67,6 +69,13 @@ class _Features:
             mine, its = written_shape(self.shapes.shape), written_shape(shape)
             raise ThreefoldError(f"features {self.name} are of a network for {mine}, and the data have {its}.")
         exact = torch.backends.cudnn.flags(allow_tf32=False)  # they are computed once, whatever training rounds to
+        found: list[Tensor] = []
+        if own := getattr(self.net, "encoding", None):  # what layers before the last ones give
+            with exact:
+                hook = own.register_forward_hook(lambda module, args, output: found.append(output))
+                functional_call(self.net, self.state, (inputs.to(self.device),))
+                hook.remove()
+            return found[0]
         with exact, self.structure.tapped(self.net) as tapped:
             functional_call(self.net, self.state, (inputs.to(self.device),))
         return tapped[0]
@@ -90,6 +99,14 @@ def _pretrained(name: str, file: str, seed: int, device: str) -> Encoder:
     about = repr(sorted(weights.about["network"].items()))
     total = sha256(f"{weights.sum} {about} seed {seed}".encode()).hexdigest()
     return Encoder(features, total, name, bool(weights.about.get("normalized")))
+
+
+def _each(name: str, file: str, device: str) -> Encoder:
+    """Of each seed of a file its own network."""
+    every = {seed: _pretrained(f"{file}:{seed}", file, seed, device) for seed in load_weights(file).seeds}
+    first = next(iter(every.values()))
+    total = sha256(" ".join(each.sum for each in every.values()).encode()).hexdigest()
+    return Encoder(first.function, total, name, first.normalized, each=every)
 
 
 def _unusable(name: str, why: str) -> ThreefoldError:

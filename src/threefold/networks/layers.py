@@ -43,6 +43,14 @@ class Layer(nn.Module):
         return cast(Tensor, self.shift(self.weighted(x)))
 
 
+class Normal(nn.Module):
+    """Numbers to be learned that begin as draws from a standard normal distribution."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        super().__init__()
+        self.numbers = nn.Parameter(torch.empty(rows, columns))
+
+
 class Hidden(nn.Module):
     """Fully connected layers, each with an activation."""
 
@@ -70,7 +78,9 @@ def initial_params(net: nn.Module, generator: torch.Generator) -> dict[str, Tens
             continue
         weight = module.weighted.weight if isinstance(module, Layer) else getattr(module, "weight", None)
         for name, parameter in parameters.items():
-            if isinstance(module, NORMALISATIONS):
+            if isinstance(module, Normal):
+                params[name] = torch.randn(parameter.shape, generator=generator)
+            elif isinstance(module, NORMALISATIONS):
                 params[name] = torch.full(parameter.shape, float(name.endswith("weight")))
             elif isinstance(weight, Tensor) and weight.dim() > 1:
                 bound = weight[0].numel() ** -0.5

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, InstanceOf, PositiveInt
 from torch import nn
 
 from threefold.errors import ThreefoldError, unknown
-from threefold.networks.cnn import CNN, Norm
+from threefold.networks.cnn import CNN, Last, Norm
 from threefold.networks.layers import Activation
 from threefold.networks.mlp import MLP
 from threefold.networks.resnet import ResNet18
@@ -79,9 +79,13 @@ class CNNNetwork(_OfImages):
         "channels of each convolution", (16, 32, 64, 128, 256), min_length=1, max_length=100
     )
     norm: Norm = hyper("normalisation after each convolution", "none")
+    hidden: Annotated[tuple[PositiveInt, ...], BeforeValidator(listed)] | None = hyper(
+        "units of fully connected layers after the convolutions, as in 2000-2000", later=True, min_length=1
+    )
+    last: Last = hyper("what follows the last convolution: what follows the others, or nothing", "relu", later=True)
 
     def build(self, setting: Shapes) -> nn.Module:
-        return CNN(setting.shape, self.channels, setting.units, self.norm)
+        return CNN(setting.shape, self.channels, setting.units, self.norm, self.hidden or (), self.last)
 
 
 class ResNetNetwork(_OfImages):

@@ -63,7 +63,9 @@ def plus_minus(summary: Summary) -> str:
 
 
 def theirs(published: Published | None) -> str:
-    return f"{published.mean:.2f} ± {published.sem:.2f}" if published else DASH
+    if not published:
+        return DASH
+    return f"{published.mean:.2f}" + (" (no SEM)" if math.isnan(published.sem) else f" ± {published.sem:.2f}")
 
 
 def paper_was(cell: Cell) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from threefold.experiments import Cell, Result
 from threefold.report.formatting import own_parts, paper_was, strategy
-from threefold.results import Outcome
+from threefold.results import FIRST, Outcome
 
 LOW = 75.0
 NEAR = 10.0  # a shortened run this far below the published number is not explained by it
@@ -68,6 +68,8 @@ def together(found: Iterable[tuple[str, str, Explanation]]) -> list[str]:
 def _in_the_paper(cell: Cell) -> str:
     """What the paper says about it, in its results (section 5)."""
     kind, parts = strategy(own_parts(cell)), {part.name for part in cell.method.parts}
+    if cell.paper != FIRST:
+        return ""
     if not cell.method.parts:
         return "None is the lower bound: plain training on one task after another."
     if kind == "Regularization" and _all_compete(cell):

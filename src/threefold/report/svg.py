@@ -333,7 +333,10 @@ def heat_map(found: TableCell) -> str:
 def seeds(accuracy: Summary, published: Published | None) -> str:
     """Each seed as a dot, the mean with its standard error, and the published mean with its own."""
     values = [v for v in accuracy.per_seed if not math.isnan(v)]
-    shown = values + ([published.mean - published.sem, published.mean + published.sem] if published else [])
+    shown = list(values)
+    if published:
+        error = 0.0 if math.isnan(published.sem) else published.sem
+        shown += [published.mean - error, published.mean + error]
     if not shown:
         return ""
     low, high = limits(shown, 2.0)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from threefold.engine import Adam
 from threefold.experiments import Cell, Result, Section
-from threefold.experiments.cell import ACTIVE_ALL, over_seen
+from threefold.experiments.cell import ACTIVE_ALL
 from threefold.experiments.description import same_value, written
 from threefold.methods import paper
 from threefold.report.budgets import stored
@@ -89,7 +89,7 @@ class TableCell:
     def judgement(self) -> str:
         """The verdict in words, or why there is none."""
         if self.verdict:
-            return str(self.verdict.outcome)
+            return str(self.verdict.words)
         if self.paper is None:
             return "nothing published"
         return "other length: not judged" if self.cell.cuts() else "other settings: not judged"
@@ -243,7 +243,7 @@ class ResultTable:
         each = [found.cell.unlike_the_paper for found in self.cells]
         common = [text for text in (each[0] if each else []) if text != ACTIVE_ALL and all(text in e for e in each)]
         competing = [cell for found in self.cells if (cell := found.cell).scenario.infers_task]
-        active = {cell.scenario.active for cell in competing if not over_seen(cell.method)}
+        active = {cell.scenario.active for cell in competing if not cell.method.over_seen}
         words = ["all units active in Class-IL"] if active == {"all"} else []
         return ", ".join([self.stream, *common, *words])
 

@@ -7,7 +7,7 @@ from threefold.results.curve import Curve
 from threefold.results.merge import merge, together
 from threefold.results.metrics import register_metric
 from threefold.results.packed import pack, shown_images, unpack
-from threefold.results.published import Outcome, Published, Verdict, lookup, published_cells, verdict
+from threefold.results.published import FIRST, SUCCESSOR, Outcome, Published, Verdict, lookup, published_cells, verdict
 from threefold.results.record import Record, run_key, utc_now
 from threefold.results.rows import Rows, is_rows, write_rows
 from threefold.results.seed import Ordered, Seed, in_spec, read_seed, seed_of, united
@@ -15,6 +15,8 @@ from threefold.results.statistics import Comparison, Difference, Paired, Summary
 from threefold.results.store import Store
 
 __all__ = [
+    "FIRST",
+    "SUCCESSOR",
     "Comparison",
     "Curve",
     "Difference",

@@ -1,4 +1,6 @@
-"""The 59 accuracies printed in "Three scenarios for continual learning", and the rule that judges ours by them."""
+"""The 59 accuracies printed in "Three scenarios for continual learning" (2019), 54 of its successor's, "Three types of
+incremental learning" (2022), and the rule that judges ours by them.
+"""
 
 import csv
 import math
@@ -7,15 +9,18 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 
-from threefold.results.statistics import FEWEST_SEEDS, Difference, Estimate, welch
+from threefold.results.statistics import FEWEST_SEEDS, Difference, Estimate, Summary, welch
 
 COMBINED_ERRORS = 3.0
 HALF_A_POINT = 0.5
+FIRST, SUCCESSOR = "2019", "2022"  # papers
 
 
 @dataclass(frozen=True)
 class Published:
-    """One cell of Table 4, 5 or B.1: mean accuracy in per cent and its standard error over n runs.
+    """One cell of a paper's table: mean accuracy in per cent and its standard error over n runs, NaN if not known.
+
+    Of the successor Tables 2 and 3; where a standard error is missing, only the mean was found, quoted by others.
 
     `task_id_in` says where a Task-IL network is told the task. "output": a head for each task. "hidden" (the second
     column of Table B.1): hidden units gated by task as in XdG, *instead of* separate heads. So `none` with "hidden"
@@ -31,11 +36,12 @@ class Published:
     mean: float
     sem: float
     n: int
+    paper: str = FIRST
 
 
 @cache
-def published_cells() -> tuple[Published, ...]:
-    """Every published cell, in the order of the paper."""
+def published_cells(paper: str = FIRST) -> tuple[Published, ...]:
+    """Every published cell of a paper, in its order."""
     text = files("threefold.results").joinpath("published.csv").read_text(encoding="utf-8")
     return tuple(
         Published(
@@ -45,14 +51,18 @@ def published_cells() -> tuple[Published, ...]:
             method=row["method"],
             task_id_in=row["task_id_in"] or None,
             mean=float(row["mean"]),
-            sem=float(row["sem"]),
+            sem=float(row["sem"] or "nan"),
             n=int(row["runs"]),
+            paper=row["paper"],
         )
         for row in csv.DictReader(text.splitlines())
+        if row["paper"] == paper
     )
 
 
-def lookup(stream: str, scenario: str, method: str, task_id_in: str | None = None) -> Published | None:
+def lookup(
+    stream: str, scenario: str, method: str, task_id_in: str | None = None, paper: str = FIRST
+) -> Published | None:
     """The published cell of this combination; None where the paper prints none.
 
     In Task-IL `task_id_in` is "output" unless said otherwise.
@@ -60,7 +70,7 @@ def lookup(stream: str, scenario: str, method: str, task_id_in: str | None = Non
     if scenario == "task" and task_id_in is None:
         task_id_in = "output"
     wanted = (stream, scenario, method, task_id_in)
-    return next((c for c in published_cells() if (c.stream, c.scenario, c.method, c.task_id_in) == wanted), None)
+    return next((c for c in published_cells(paper) if (c.stream, c.scenario, c.method, c.task_id_in) == wanted), None)
 
 
 class Outcome(StrEnum):
@@ -75,12 +85,18 @@ class Verdict:
     difference in combined standard errors (z).
 
     `allowed` belongs beside "agrees": five noisy seeds may agree with almost anything, and this number shows it.
+    `sem_assumed`: no standard error was published with the mean, so ours stood for it.
     """
 
     outcome: Outcome
     difference: Difference
     allowed: float
     z: float
+    sem_assumed: bool = False
+
+    @property
+    def words(self) -> str:
+        return f"{self.outcome} (mean published without SEM, ours stands for it)" if self.sem_assumed else self.outcome
 
 
 def verdict(ours: Estimate, published: Estimate) -> Verdict:
@@ -94,6 +110,8 @@ def verdict(ours: Estimate, published: Estimate) -> Verdict:
     3. Otherwise: differs, and zero is outside the difference's 95% interval, as Student's factor is below 3 from five
        seeds on. So does a mean that is not a number: some of our seeds diverged, none of theirs did.
     """
+    if assumed := math.isnan(published.sem):
+        published = Summary(published.mean, ours.sem, published.n, ())
     difference = welch(ours, published)
     allowed = max(COMBINED_ERRORS * math.hypot(ours.sem, published.sem), HALF_A_POINT)
     if min(ours.n, published.n) < FEWEST_SEEDS:
@@ -102,7 +120,7 @@ def verdict(ours: Estimate, published: Estimate) -> Verdict:
         outcome = Outcome.AGREES
     else:
         outcome = Outcome.DIFFERS
-    return Verdict(outcome, difference, allowed, z(ours, published))
+    return Verdict(outcome, difference, allowed, z(ours, published), assumed)
 
 
 def z(ours: Estimate, published: Estimate) -> float:

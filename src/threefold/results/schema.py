@@ -302,6 +302,7 @@ def _with_order(given: Any) -> Any:
 
 
 class _Cell(_Described):
+    paper: Literal["2022"] = "2022"  # where it is written down
     seeds: list[Annotated[Any, AfterValidator(_with_order)]] = Field(min_length=1)
     validation: bool = False
 
@@ -361,7 +362,7 @@ def _check_value(kinds: Mapping[str, Any], what: str, given: _Value) -> None:
     from threefold.values import build
 
     with as_value_error():
-        kept = build(kinds, what, given.name, given.hyperparameters).model_dump(mode="json")
+        kept = build(kinds, what, given.name, given.hyperparameters).in_key("json")
     for field, value in given.hyperparameters.items():
         if field not in kept:
             raise ValueError(f"hyperparameter {field} of {given.name} is not one that a run has")

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from operator import index
@@ -116,8 +116,12 @@ class Stream(ABC):
         return tasks
 
     def learned(self, seed: int) -> list[Task]:
-        """Those of them that are learned."""
-        return self.every(seed)[: self.tasks]
+        """Those of them that are learned; where each seed has features of its own, with the places of these."""
+        tasks, place, data = self.every(seed)[: self.tasks], self.data.place(seed), self.data
+        if not place:
+            return tasks
+        moved = place * len(data.train_y), place * len(data.test_y)
+        return [replace(task, train=task.train + moved[0], test=task.test + moved[1]) for task in tasks]
 
     @cached_property
     def cut(self) -> int:

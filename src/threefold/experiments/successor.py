@@ -1,0 +1,51 @@
+"""How "Three types of incremental learning" (van de Ven, Tuytelaars and Tolias 2022) was trained: Tables 2 and 3.
+
+A method's hyperparameters are those of the files `nmi-table2.toml` and `nmi-table3.toml`, whose cells alone are judged
+by its numbers; what may be changed on the command line is checked here.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from threefold.engine import Adam
+from threefold.engine.schedule import CONSTANT
+from threefold.experiments.description import same_value
+from threefold.networks import MLPNetwork
+from threefold.streams import SHARP
+
+if TYPE_CHECKING:
+    from threefold.experiments.cell import Cell
+
+
+class Protocol(NamedTuple):
+    """Of one of its benchmarks."""
+
+    iters: int
+    batch: int
+    hidden: int
+    lr: float
+    tasks: int
+    features: bool  # frozen ones, in place of the images
+
+
+PROTOCOLS = {
+    "split-mnist": Protocol(2000, 128, 400, 0.001, 5, features=False),
+    "split-cifar-100": Protocol(5000, 256, 2000, 0.0001, 10, features=True),
+}
+
+
+def trained_as_in_successor(cell: "Cell") -> bool:
+    """Is a cell of its files as long, as large and as everything else as it was?"""
+    theirs, stream, training = PROTOCOLS.get(cell.stream.title), cell.stream, cell.training
+    if theirs is None:
+        return False
+    usual = training.schedule == CONSTANT and stream.boundaries == SHARP and not training.augment
+    ours = (training.iters, training.batch, cell.hidden, cell.lr, stream.tasks, bool(stream.data.features))
+    return (
+        usual
+        and not cell.own_code
+        and not stream.details()
+        and ours == theirs
+        and same_value(training.network, MLPNetwork(width=theirs.hidden))
+        and same_value(cell.optimizer, Adam(lr=theirs.lr))
+        and (cell.scenario.active == "all") == (cell.scenario.infers_task and not cell.method.over_seen)
+    )

@@ -40,6 +40,7 @@ from threefold.streams import Permuted, Split, Stream, find_boundaries
 METHODS = (
     *("none", "offline", "ewc:strength=100", "online-ewc:strength=100,decay=0.9", "si:strength=1", "lwf", "dgr"),
     *("dgr-distill", "icarl:budget=60", "er:budget=60", "er:budget=60,use=both", "a-gem:budget=60"),
+    "der-pp:budget=60",
     *("xdg:share=0.5", "ewc:strength=100+xdg:share=0.5", "si:strength=1+er:budget=60"),
 )
 COMPILED = ("si:strength=1", "lwf", "dgr")
@@ -47,13 +48,23 @@ PERMUTED = ("none", "si:strength=1", "lwf", "dgr-distill", "icarl:budget=60")
 CNN, RESNET = "cnn:channels=8-16,norm=group", "resnet18:width=8"
 SGD = "sgd:lr=0.03,momentum=0.9"
 ON_IMAGES = (
-    *("none", "ewc:strength=100", "si:strength=1", "lwf", "dgr", "icarl:budget=60", "er:budget=60", "a-gem:budget=60"),
+    *(
+        "none",
+        "ewc:strength=100",
+        "si:strength=1",
+        "lwf",
+        "dgr",
+        "icarl:budget=60",
+        "er:budget=60",
+        "a-gem:budget=60",
+        "der:budget=60",
+    ),
     "xdg:share=0.5",
 )
 BLURRED, MIXED = "blurred:width=10,every=7", "none:every=9"
 WITHOUT_ENDS = (
     *("none", "offline", "si:strength=1", "lwf", "xdg:share=0.5", "er:budget=60,selection=reservoir"),
-    *("a-gem:budget=60,selection=reservoir", "icarl:budget=60,selection=reservoir"),
+    *("a-gem:budget=60,selection=reservoir", "icarl:budget=60,selection=reservoir", "der-pp:budget=60"),
 )
 TESTED = Evaluation(every=7, first=3, samples=50, training=True)
 SEEDS, ITERS, FEW, CLOSE = (1, 2, 3), 40, 10, 3.0  # points: compiled steps are rounded differently, and that grows

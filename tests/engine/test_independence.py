@@ -31,6 +31,8 @@ METHODS = [  # with other numbers for two more replicas, where it has any; 2000 
     ["er:budget=100,use=both", "er:budget=48,use=both", "er:use=both"],
     ["er:budget=100,use=execution,selection=random"],
     ["a-gem", "a-gem:budget=48", "a-gem:budget=500"],
+    ["der:budget=48", "der:budget=48,alpha=0.1", "der:budget=48,alpha=2"],
+    ["der-pp:budget=48", "der-pp:budget=48,alpha=0", "der-pp:budget=48,beta=2"],
     ["ewc:strength=50+xdg:share=0.5", "ewc:strength=5+xdg:share=0.25", "ewc:strength=500+xdg:share=0.5"],
 ]
 

@@ -7,25 +7,31 @@ from tiny_cohorts import watched
 from tiny_stack import SCENARIOS, STREAMS, supported
 
 from threefold.engine import Checkpoint
+from threefold.fingerprint import is_ours
+from threefold.methods import METHODS as REGISTRY
 
-METHODS = [
-    "none",
-    "offline",
-    "xdg:share=0.5",
-    "ewc:strength=50",
-    "online-ewc:strength=50,decay=0.8",
-    "si:strength=2",
-    "lwf",
-    "dgr",
-    "dgr-distill",
-    "icarl:budget=30",
-    "er:budget=30",
-    "a-gem:budget=30",
+NUMBERS = {
+    "xdg": "share=0.5",
+    "ewc": "strength=50",
+    "online-ewc": "strength=50,decay=0.8",
+    "si": "strength=2",
+}
+FURTHER = [
     "er:budget=30,use=both",
     "er:budget=30,use=execution,selection=random",
     "ewc:strength=50+xdg:share=0.5",
     "dgr-distill+xdg:share=0.5",
 ]
+
+
+def small(name, part):
+    """A method with numbers that suit tiny data."""
+    numbers = NUMBERS.get(name, "budget=30" if part and "budget" in part.model_fields else "")
+    return f"{name}:{numbers}" if numbers else name
+
+
+METHODS = [small(name, entry.part) for name, entry in REGISTRY.items() if not entry.part or is_ours(entry.part)]
+METHODS += FURTHER
 SPLIT = [("split", scenario, method) for method in METHODS for scenario in SCENARIOS if supported(method, scenario)]
 PERMUTED = [
     ("permuted", "class", "none"),

@@ -30,6 +30,21 @@ def stored_of(memory, replica):
     return []
 
 
+def flowing(memory, replica):
+    """The reservoir of a memory: for each sample its index and task."""
+    for part in memory.values():
+        if "reservoir" in part:
+            own = of({name: part[name] for name in ("reservoir", "of_task", "come")}, replica)
+            held = min(len(own["reservoir"]), int(own["come"]))
+            return list(zip(own["reservoir"].tolist()[:held], own["of_task"].tolist()[:held], strict=True))
+    return []
+
+
+def chosen(method):
+    """Does it choose at the end of a task what to store?"""
+    return "budget" in method and not method.startswith("der")
+
+
 def test_every_method_of_the_registry_is_here():
     assert {name for method in METHODS for name in parse(method).hyperparameters()} | {"none"} == set(REGISTRY)
     refused = {(m, s) for m in METHODS for s in ("task", "domain", "class") if not supported(m, s)}
@@ -90,7 +105,7 @@ def test_only_data_that_a_method_may_see_reach_its_steps(case):
                 else:
                     place = task * stream.classes_per_task + sequence[task].classes.index(labels[index])
                     assert index in held[current][place]
-    replays = method == "offline" or ("budget" in method and "execution" not in method)
+    replays = method == "offline" or (chosen(method) and "execution" not in method)
     assert (earlier_seen > 0) == replays
 
 
@@ -103,13 +118,18 @@ def test_a_memory_holds_samples_of_tasks_that_are_finished(case):
         sequence, before = stream.sequence(seed), []
         for task, (_, memory) in enumerate(seen.states[1:]):
             stored = stored_of(memory, replica)
-            assert len(stored) == ((task + 1) * n if "budget" in method else 0)
+            assert len(stored) == ((task + 1) * n if chosen(method) else 0)
             for place, indices in enumerate(stored):
                 assert {labels[index] for index in indices} == {sequence[place // n].classes[place % n]}
                 assert len(indices) == len(set(indices)) == 30 // ((task + 1) * n)
                 if place < len(before):
                     assert indices == before[place][: len(indices)]
             before = stored
+            passed = flowing(memory, replica)
+            assert len(passed) == (0 if chosen(method) or "budget" not in method else 30)
+            for index, of_task in passed:
+                assert of_task <= task
+                assert index in sequence[of_task].train.tolist()
 
 
 @pytest.mark.parametrize(("kind", "scenario", "method"), ONE_EACH)
@@ -121,6 +141,7 @@ def test_data_that_a_method_may_not_see_have_no_influence(kind, scenario, method
         may_see = [stack.task, *(range(stack.task) if method == "offline" else [])]
         kept = [index for task in may_see for index in sequence[task].train.tolist()]
         kept += [index for place in stored_of(stack.memory, 0) for index in place]
+        kept += [index for index, _ in flowing(stack.memory, 0)]
         noise = torch.rand(real.shape, generator=torch.Generator().manual_seed(stack.task))
         noise[kept] = real[kept]
         assert method == "offline" or not torch.equal(noise, real)

@@ -29,6 +29,7 @@ from threefold.methods import (
 # names
 
 NAMES = ["none", "offline", "xdg", "ewc", "online-ewc", "si", "lwf", "dgr", "dgr-distill", "icarl", "er", "a-gem"]
+NAMES += ["der", "der-pp"]
 
 
 def test_the_methods_are_known_by_these_names():
@@ -186,6 +187,8 @@ def test_numbers_may_differ_within_a_cohort_and_what_changes_code_may_not():
         "icarl": ["budget", "temperature"],
         "er": ["budget"],
         "a-gem": ["budget"],
+        "der": ["alpha"],
+        "der-pp": ["alpha", "beta"],
     }
 
 
@@ -242,7 +245,7 @@ def test_one_given_number_leaves_the_others_the_papers():
 
 
 def test_resolving_keeps_what_needs_no_value():
-    for name in ("none", "offline", "lwf", "dgr", "dgr-distill", "er", "a-gem"):
+    for name in ("none", "offline", "lwf", "dgr", "dgr-distill", "er", "a-gem", "der", "der-pp"):
         for stream, scenario in COLUMNS:
             assert list(resolve(parse(name), stream, scenario).parts) == list(parse(name).parts)
     (part,) = resolve(parse("ewc:fisher_samples=9"), "split", "task").parts

@@ -2,6 +2,7 @@
 
 from threefold.methods.agem import AGEM
 from threefold.methods.baselines import Offline
+from threefold.methods.der import DER, DERpp
 from threefold.methods.exemplars import ER, Exemplars
 from threefold.methods.gating import XdG
 from threefold.methods.icarl import ICaRL
@@ -29,12 +30,14 @@ from threefold.methods.replay import DGR, DGRDistill, LwF, Taught
 
 __all__ = [
     "AGEM",
+    "DER",
     "DGR",
     "ER",
     "EWC",
     "METHODS",
     "SI",
     "Batch",
+    "DERpp",
     "DGRDistill",
     "Exemplars",
     "ICaRL",

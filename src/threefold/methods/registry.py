@@ -9,6 +9,7 @@ from threefold.errors import ThreefoldError, unknown
 from threefold.fingerprint import is_ours
 from threefold.methods.agem import AGEM
 from threefold.methods.baselines import Offline
+from threefold.methods.der import DER, DERpp
 from threefold.methods.exemplars import ER
 from threefold.methods.gating import XdG
 from threefold.methods.icarl import ICaRL
@@ -62,6 +63,8 @@ register(DGRDistill, "Replay", "DGR+distill")
 register(ICaRL, "Replay + Exemplars", "iCaRL")
 register(ER, "Replay + Exemplars", "ER")
 register(AGEM, "Replay + Exemplars", "A-GEM")
+register(DER, "Replay + Exemplars", "DER")
+register(DERpp, "Replay + Exemplars", "DER++")
 
 
 def parse(text: str) -> Method:

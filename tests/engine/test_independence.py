@@ -22,6 +22,7 @@ METHODS = [  # with other numbers for two more replicas, where it has any; 2000 
     ["ewc:strength=50,labels=sampled,fisher_samples=20"],
     ["online-ewc:strength=50,decay=0.8", "online-ewc:strength=50,decay=1", "online-ewc:strength=5,decay=0.5"],
     ["si:strength=2", "si:strength=0.2", "si:strength=2,damping=0.01"],
+    ["mas", "mas:strength=0.1", "mas:strength=10"],
     ["lwf", "lwf:temperature=1", "lwf:temperature=5"],
     ["lwf:replayed_for=every"],
     ["dgr"],
@@ -43,7 +44,7 @@ def supported(method, scenario):
 
 
 CASES = [("split", scenario, m) for m in METHODS for scenario in SCENARIOS if supported(m[0], scenario)]
-CASES += [("permuted", "task", METHODS[-1]), ("permuted", "domain", METHODS[6]), ("permuted", "class", METHODS[11])]
+CASES += [("permuted", "task", METHODS[-1]), ("permuted", "domain", METHODS[6]), ("permuted", "class", METHODS[12])]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ NUMBERS = {
     "ewc": "strength=50",
     "online-ewc": "strength=50,decay=0.8",
     "si": "strength=2",
+    "mas": "strength=0.5",
 }
 FURTHER = [
     "er:budget=30,use=both",

@@ -28,7 +28,21 @@ from threefold.methods import (
 
 # names
 
-NAMES = ["none", "offline", "xdg", "ewc", "online-ewc", "si", "lwf", "dgr", "dgr-distill", "icarl", "er", "a-gem"]
+NAMES = [
+    "none",
+    "offline",
+    "xdg",
+    "ewc",
+    "online-ewc",
+    "si",
+    "mas",
+    "lwf",
+    "dgr",
+    "dgr-distill",
+    "icarl",
+    "er",
+    "a-gem",
+]
 NAMES += ["der", "der-pp"]
 
 
@@ -181,6 +195,7 @@ def test_numbers_may_differ_within_a_cohort_and_what_changes_code_may_not():
         "ewc": ["strength"],
         "online-ewc": ["strength", "decay"],
         "si": ["strength", "damping"],
+        "mas": ["strength"],
         "lwf": ["temperature"],
         "dgr": [],
         "dgr-distill": ["temperature"],
@@ -245,7 +260,7 @@ def test_one_given_number_leaves_the_others_the_papers():
 
 
 def test_resolving_keeps_what_needs_no_value():
-    for name in ("none", "offline", "lwf", "dgr", "dgr-distill", "er", "a-gem", "der", "der-pp"):
+    for name in ("none", "offline", "mas", "lwf", "dgr", "dgr-distill", "er", "a-gem", "der", "der-pp"):
         for stream, scenario in COLUMNS:
             assert list(resolve(parse(name), stream, scenario).parts) == list(parse(name).parts)
     (part,) = resolve(parse("ewc:fisher_samples=9"), "split", "task").parts

@@ -21,6 +21,7 @@ from threefold.methods.learner import (
     quadratic,
 )
 from threefold.methods.losses import cross_entropy, only_active
+from threefold.methods.mas import MAS
 from threefold.methods.method import Method, classification
 from threefold.methods.paper import resolve
 from threefold.methods.part import Part, hyper
@@ -34,6 +35,7 @@ __all__ = [
     "DGR",
     "ER",
     "EWC",
+    "MAS",
     "METHODS",
     "SI",
     "Batch",

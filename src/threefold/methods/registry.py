@@ -13,6 +13,7 @@ from threefold.methods.der import DER, DERpp
 from threefold.methods.exemplars import ER
 from threefold.methods.gating import XdG
 from threefold.methods.icarl import ICaRL
+from threefold.methods.mas import MAS
 from threefold.methods.method import Method
 from threefold.methods.part import Part
 from threefold.methods.regularization import EWC, SI, OnlineEWC
@@ -57,6 +58,7 @@ register(XdG, "Task-specific", "XdG")
 register(EWC, "Regularization", "EWC")
 register(OnlineEWC, "Regularization", "Online EWC")
 register(SI, "Regularization", "SI")
+register(MAS, "Regularization", "MAS")
 register(LwF, "Replay", "LwF")
 register(DGR, "Replay", "DGR")
 register(DGRDistill, "Replay", "DGR+distill")

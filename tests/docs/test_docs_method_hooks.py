@@ -37,6 +37,10 @@ class Spy(Part):
         self.note("start")
         return {"count": torch.tensor(0)}
 
+    def begin(self, setting, task, memory):
+        self.note("begin")
+        return {}
+
     def data(self, tasks, task, memory):
         self.note("data")
         return [(task, tasks[task].train)]
@@ -98,6 +102,7 @@ TIMES = {  # what the page's second column means, in calls
     "before training": None,
     "before the first task": REPLICAS,
     "before each task": TASKS * REPLICAS,
+    "before each task but the first": (TASKS - 1) * REPLICAS,
     "at each step": TASKS * STEPS,
     "at each step with something replayed": TASKS * STEPS,
     "after each step": TASKS * STEPS,

@@ -18,6 +18,7 @@ METHODS = [  # with other numbers for two more replicas, where it has any; 2000 
     ["none"],
     ["offline"],
     ["xdg:share=0.5", "xdg:share=0.25", "xdg:share=0.75"],
+    ["separate:width=16"],
     ["ewc:strength=50", "ewc:strength=0.5", "ewc:strength=5000"],
     ["ewc:strength=50,labels=sampled,fisher_samples=20"],
     ["online-ewc:strength=50,decay=0.8", "online-ewc:strength=50,decay=1", "online-ewc:strength=5,decay=0.5"],
@@ -32,6 +33,8 @@ METHODS = [  # with other numbers for two more replicas, where it has any; 2000 
     ["er:budget=100,use=both", "er:budget=48,use=both", "er:use=both"],
     ["er:budget=100,use=execution,selection=random"],
     ["a-gem", "a-gem:budget=48", "a-gem:budget=500"],
+    ["gem:budget=48", "gem:budget=48,margin=0", "gem:budget=48,margin=2"],
+    ["gem"],
     ["der:budget=48", "der:budget=48,alpha=0.1", "der:budget=48,alpha=2"],
     ["der-pp:budget=48", "der-pp:budget=48,alpha=0", "der-pp:budget=48,beta=2"],
     ["ewc:strength=50+xdg:share=0.5", "ewc:strength=5+xdg:share=0.25", "ewc:strength=500+xdg:share=0.5"],
@@ -44,7 +47,7 @@ def supported(method, scenario):
 
 
 CASES = [("split", scenario, m) for m in METHODS for scenario in SCENARIOS if supported(m[0], scenario)]
-CASES += [("permuted", "task", METHODS[-1]), ("permuted", "domain", METHODS[6]), ("permuted", "class", METHODS[12])]
+CASES += [("permuted", "task", METHODS[-1]), ("permuted", "domain", METHODS[7]), ("permuted", "class", METHODS[13])]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ NUMBERS = {
     "online-ewc": "strength=50,decay=0.8",
     "si": "strength=2",
     "mas": "strength=0.5",
+    "separate": "width=6",
 }
 FURTHER = [
     "er:budget=30,use=both",

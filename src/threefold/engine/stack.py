@@ -194,7 +194,8 @@ class ReplicaStack:
         """Training stands at this task now."""
         self.task = self.stretch = task
         if self.optimizer:
-            self.optimizer.begin_task(task)
+            anew = self._begin_networks(task) if task and not self.flow else False
+            self.optimizer.begin_task(task, anew)
         outputs = self.setting.outputs
         if self.flow:
             now = Now.in_flow(outputs.table(outputs.tasks))
@@ -204,6 +205,24 @@ class ReplicaStack:
         if self.setting.structure.has_modes:
             keys = [generator(seed, "dropout", task).initial_seed() & 0x7FFFFFFF for seed in self.seeds]
             self.keys.copy_(torch.tensor(keys))
+
+    def _begin_networks(self, task: int) -> bool:
+        """Networks beside the classifier take the weights that parts give them for this task; have any?"""
+        anew = False
+        for place, part in enumerate(self.template):
+            if type(part).begin is Part.begin:
+                continue
+            nets = {name: {n: p[0] for n, p in self.own[name].items()} for name in self.beside[part.name]}
+            each = []
+            for replica, method in enumerate(self.methods):
+                memory = tree_map(lambda leaf, row=replica: leaf[row], self.memory[part.name])
+                each.append(hook_checks.weights(part, method.parts[place].begin(self.setting, task, memory), nets))
+            fresh = stacked(each)
+            for name, params in fresh.items():
+                anew = True
+                for own, value in params.items():
+                    self.own[name][own].copy_(value)
+        return anew
 
     # outside training
 

@@ -5,6 +5,7 @@ from threefold.methods.baselines import Offline
 from threefold.methods.der import DER, DERpp
 from threefold.methods.exemplars import ER, Exemplars
 from threefold.methods.gating import XdG
+from threefold.methods.gem import GEM
 from threefold.methods.icarl import ICaRL
 from threefold.methods.learner import (
     Batch,
@@ -28,6 +29,7 @@ from threefold.methods.part import Part, hyper
 from threefold.methods.registry import METHODS, build, parse, register
 from threefold.methods.regularization import EWC, SI, OnlineEWC, per_replica
 from threefold.methods.replay import DGR, DGRDistill, LwF, Taught
+from threefold.methods.separate import Separate
 
 __all__ = [
     "AGEM",
@@ -35,6 +37,7 @@ __all__ = [
     "DGR",
     "ER",
     "EWC",
+    "GEM",
     "MAS",
     "METHODS",
     "SI",
@@ -54,6 +57,7 @@ __all__ = [
     "Quadratic",
     "Replay",
     "Samples",
+    "Separate",
     "Setting",
     "Stack",
     "Step",

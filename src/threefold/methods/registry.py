@@ -12,12 +12,14 @@ from threefold.methods.baselines import Offline
 from threefold.methods.der import DER, DERpp
 from threefold.methods.exemplars import ER
 from threefold.methods.gating import XdG
+from threefold.methods.gem import GEM
 from threefold.methods.icarl import ICaRL
 from threefold.methods.mas import MAS
 from threefold.methods.method import Method
 from threefold.methods.part import Part
 from threefold.methods.regularization import EWC, SI, OnlineEWC
 from threefold.methods.replay import DGR, DGRDistill, LwF
+from threefold.methods.separate import Separate
 from threefold.values import check_keys, pairs_of
 
 
@@ -55,6 +57,7 @@ def register(part: type[Part] | None, strategy: str, title: str, meaning: str = 
 register(None, "Baselines", "None", "Plain training on one task after another: the lower bound.", name="none")
 register(Offline, "Baselines", "Offline")
 register(XdG, "Task-specific", "XdG")
+register(Separate, "Task-specific", "Separate Networks")
 register(EWC, "Regularization", "EWC")
 register(OnlineEWC, "Regularization", "Online EWC")
 register(SI, "Regularization", "SI")
@@ -65,6 +68,7 @@ register(DGRDistill, "Replay", "DGR+distill")
 register(ICaRL, "Replay + Exemplars", "iCaRL")
 register(ER, "Replay + Exemplars", "ER")
 register(AGEM, "Replay + Exemplars", "A-GEM")
+register(GEM, "Replay + Exemplars", "GEM")
 register(DER, "Replay + Exemplars", "DER")
 register(DERpp, "Replay + Exemplars", "DER++")
 

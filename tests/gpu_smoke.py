@@ -40,7 +40,7 @@ from threefold.streams import Permuted, Split, Stream, find_boundaries
 METHODS = (
     *("none", "offline", "ewc:strength=100", "online-ewc:strength=100,decay=0.9", "si:strength=1", "lwf", "dgr"),
     *("dgr-distill", "icarl:budget=60", "er:budget=60", "er:budget=60,use=both", "a-gem:budget=60"),
-    *("der-pp:budget=60", "mas", "separate:width=32", "gem:budget=60"),
+    *("der-pp:budget=60", "mas", "separate:width=32", "gem:budget=60", "generative-classifier:samples=9"),
     *("xdg:share=0.5", "ewc:strength=100+xdg:share=0.5", "si:strength=1+er:budget=60"),
 )
 COMPILED = ("si:strength=1", "lwf", "dgr")

@@ -7,6 +7,7 @@ another way than the rest; whose numbers they are depends on the height of the s
 
 import pytest
 import torch
+from every_method import networks_of
 from tiny_cohorts import EVEN, SCENARIOS, furthest, method_of, of, same_bits, same_measured, scenario_of, watched
 
 from threefold.methods import METHODS as REGISTRY
@@ -37,6 +38,7 @@ METHODS = [  # with other numbers for two more replicas, where it has any; 2000 
     ["gem"],
     ["der:budget=48", "der:budget=48,alpha=0.1", "der:budget=48,alpha=2"],
     ["der-pp:budget=48", "der-pp:budget=48,alpha=0", "der-pp:budget=48,beta=2"],
+    [f"generative-classifier:hidden=16,latent=16,samples=16,lr={rate}" for rate in (0.01, 0.001, 0.1)],
     ["ewc:strength=50+xdg:share=0.5", "ewc:strength=5+xdg:share=0.25", "ewc:strength=500+xdg:share=0.5"],
 ]
 
@@ -89,7 +91,7 @@ def test_a_replica_alone_is_itself_in_stacks_of_two_three_and_five(kind, scenari
     for stack, place in ((two, 1), (three, 2), (five, 4)):
         assert same_bits(everything(alone, 0), everything(stack, place))
         assert alone.orders[0] == stack.orders[place]
-    ends = [of(three.weights[-1], replica) for replica in range(3)]
+    ends = [of(networks_of(three.states[-1]), replica) for replica in range(3)]
     assert not same_bits(ends[2], ends[0])  # or a mix-up could not be seen
     assert not same_bits(ends[2], ends[1])
 

@@ -17,6 +17,7 @@ NUMBERS = {
     "si": "strength=2",
     "mas": "strength=0.5",
     "separate": "width=6",
+    "generative-classifier": "hidden=10,latent=3,samples=9,lr=0.02",
 }
 FURTHER = [
     "er:budget=30,use=both",
@@ -52,6 +53,12 @@ ONE_EACH = list({case[-1]: case for case in SPLIT}.values())  # the last: Class-
 def trained(kind, scenario, method, seeds, **also):
     run = {"method": method, "iters": 5, "batch": 12, "hidden": 10}
     return watched(STREAMS.get(kind, kind), scenario, seeds, **run | also)
+
+
+def networks_of(state):
+    """The weights of all networks that are trained, those in a memory too."""
+    params, memory = state
+    return [*params.values(), *(part["vaes"] for part in memory.values() if "vaes" in part)]
 
 
 class Leaving(Checkpoint):

@@ -30,7 +30,7 @@ from threefold.methods import (
 
 NAMES = [
     *("none", "offline", "xdg", "separate", "ewc", "online-ewc", "si", "mas", "lwf", "dgr", "dgr-distill", "icarl"),
-    *("er", "a-gem", "gem", "der", "der-pp"),
+    *("er", "a-gem", "gem", "der", "der-pp", "generative-classifier"),
 ]
 
 
@@ -194,6 +194,7 @@ def test_numbers_may_differ_within_a_cohort_and_what_changes_code_may_not():
         "gem": ["margin"],
         "der": ["alpha"],
         "der-pp": ["alpha", "beta"],
+        "generative-classifier": ["lr"],
     }
 
 
@@ -273,6 +274,7 @@ DASHES = {
     ("xdg", "class"): "XdG chooses its gates by the task",
     ("separate", "domain"): "Separate Networks are chosen by the task",
     ("separate", "class"): "Separate Networks are chosen by the task",
+    **{("generative-classifier", s): "generative-classifier needs all" for s in ("task", "domain", "hidden")},
     ("icarl", "task"): "iCaRL distils the current data on the classes of all earlier tasks",
     ("icarl", "domain"): "iCaRL distils the current data on the classes of all earlier tasks",
     ("icarl", "hidden"): "iCaRL distils the current data on the classes of all earlier tasks",

@@ -23,6 +23,7 @@ from threefold.methods.learner import Batch, Learner, Memory, Now, Params, Setti
 from threefold.methods.losses import only_active
 from threefold.networks import OwnNetwork, initial_params
 from threefold.randomness import generator
+from threefold.streams import Task
 
 PIECE = 1 << 27  # inputs gathered at once outside training, on a GPU: half a gigabyte
 IMAGES = 512  # samples of each replica at once there, where they are sent through convolutions
@@ -272,13 +273,19 @@ class ReplicaStack:
             yield self.data.train(indices[:, piece], own), weights[:, piece]
 
     def own_samples(self, label: int | None = None) -> list[Tensor]:
+        if label is not None:
+            return [self.samples_of(replica, label) for replica in range(len(self.seeds))]
+        return [tasks[self.task].train for tasks in self._sequences()]
+
+    def samples_of(self, replica: int, label: int) -> Tensor:
+        """The indices of a replica's training samples of one label of the current task."""
+        task = self._sequences()[replica][self.task]
+        return task.train[self.data.train_y[task.train.to(self.device)].cpu() == task.classes[label]]
+
+    def _sequences(self) -> Sequence[Sequence[Task]]:
         if self.flow:
             raise ThreefoldError("in a stream whose tasks do not end no task is finished, so none has data to look at.")
-        tasks = [tasks[self.task] for tasks in self.data.sequences]
-        if label is None:
-            return [task.train for task in tasks]
-        labels = self.data.train_y.cpu()
-        return [task.train[labels[task.train] == task.classes[label]] for task in tasks]
+        return self.data.sequences
 
     def consolidate(self, besides: Collection[str] = ()) -> None:
         """A task is finished, or in a flow a stretch: every part takes it into its memory, besides those that have."""

@@ -6,11 +6,13 @@ from threefold.methods.der import DER, DERpp
 from threefold.methods.exemplars import ER, Exemplars
 from threefold.methods.gating import XdG
 from threefold.methods.gem import GEM
+from threefold.methods.generative import GenerativeClassifier
 from threefold.methods.icarl import ICaRL
 from threefold.methods.learner import (
     Batch,
     Learner,
     Noise,
+    OfLabel,
     PathIntegral,
     Quadratic,
     Replay,
@@ -45,11 +47,13 @@ __all__ = [
     "DERpp",
     "DGRDistill",
     "Exemplars",
+    "GenerativeClassifier",
     "ICaRL",
     "Learner",
     "LwF",
     "Method",
     "Noise",
+    "OfLabel",
     "Offline",
     "OnlineEWC",
     "Part",

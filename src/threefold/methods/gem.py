@@ -58,8 +58,8 @@ class GEM(Exemplars):
 
         def loss(params: Params) -> Tensor:
             logits, active = learner.logits(x, number, params), learner.now.active[number]
-            losses: Tensor = torch.where(real, cross_entropy(logits, y.clamp(min=0), active), 0)
-            return losses.sum() / real.sum()
+            mean: Tensor = torch.where(real, cross_entropy(logits, y.clamp(min=0), active), 0).sum() / real.sum()
+            return mean
 
         found: Params = grad(loss)(learner.params)
         return found

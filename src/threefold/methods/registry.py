@@ -13,6 +13,7 @@ from threefold.methods.der import DER, DERpp
 from threefold.methods.exemplars import ER
 from threefold.methods.gating import XdG
 from threefold.methods.gem import GEM
+from threefold.methods.generative import GenerativeClassifier
 from threefold.methods.icarl import ICaRL
 from threefold.methods.mas import MAS
 from threefold.methods.method import Method
@@ -71,6 +72,7 @@ register(AGEM, "Replay + Exemplars", "A-GEM")
 register(GEM, "Replay + Exemplars", "GEM")
 register(DER, "Replay + Exemplars", "DER")
 register(DERpp, "Replay + Exemplars", "DER++")
+register(GenerativeClassifier, "Generative", "Generative Classifier")
 
 
 def parse(text: str) -> Method:

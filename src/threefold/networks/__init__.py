@@ -8,7 +8,7 @@ from threefold.networks.mlp import MLP
 from threefold.networks.resnet import ResNet18
 from threefold.networks.spec import NETWORKS, AnyNetwork, MLPNetwork, OwnNetwork, find_network, written_shape
 from threefold.networks.structure import GateOn, Structure
-from threefold.networks.vae import LATENT, VAE, ConvolutionalVAE, Decoder
+from threefold.networks.vae import LATENT, VAE, ConvolutionalVAE, Decoder, Likelihood
 from threefold.networks.weights import Weights
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "ConvolutionalVAE",
     "Decoder",
     "GateOn",
+    "Likelihood",
     "MLPNetwork",
     "OwnNetwork",
     "ResNet18",

@@ -43,19 +43,30 @@ METHODS = (
     *("dgr-distill", "icarl:budget=60", "er:budget=60", "er:budget=60,use=both", "a-gem:budget=60"),
     *("xdg:share=0.5", "ewc:strength=100+xdg:share=0.5", "si:strength=1+er:budget=60", "fromp:strength=1,budget=10"),
     *("bi-r", "lwf:weighting=added,t_squared=false", "er:budget=10,per_class=true,sampling=whole"),
+    *("der-pp:budget=60", "mas", "separate:width=32", "gem:budget=60", "generative-classifier:samples=9"),
 )
 COMPILED = ("si:strength=1", "lwf", "dgr")
 PERMUTED = ("none", "si:strength=1", "lwf", "dgr-distill", "icarl:budget=60")
 CNN, RESNET = "cnn:channels=8-16,norm=group", "resnet18:width=8"
 SGD = "sgd:lr=0.03,momentum=0.9"
 ON_IMAGES = (
-    *("none", "ewc:strength=100", "si:strength=1", "lwf", "dgr", "icarl:budget=60", "er:budget=60", "a-gem:budget=60"),
+    *(
+        "none",
+        "ewc:strength=100",
+        "si:strength=1",
+        "lwf",
+        "dgr",
+        "icarl:budget=60",
+        "er:budget=60",
+        "a-gem:budget=60",
+        "der:budget=60",
+    ),
     "xdg:share=0.5",
 )
 BLURRED, MIXED = "blurred:width=10,every=7", "none:every=9"
 WITHOUT_ENDS = (
     *("none", "offline", "si:strength=1", "lwf", "xdg:share=0.5", "er:budget=60,selection=reservoir"),
-    *("a-gem:budget=60,selection=reservoir", "icarl:budget=60,selection=reservoir"),
+    *("a-gem:budget=60,selection=reservoir", "icarl:budget=60,selection=reservoir", "der-pp:budget=60"),
 )
 TESTED = Evaluation(every=7, first=3, samples=50, training=True)
 SEEDS, ITERS, FEW, CLOSE = (1, 2, 3), 40, 10, 3.0  # points: compiled steps are rounded differently, and that grows
@@ -138,7 +149,7 @@ def trained(
     checkpoint: Path | None = None,
     evaluation: Evaluation | None = None,
 ) -> list[Measured]:
-    scenarios = ("task",) if "xdg" in case.method else case.scenarios
+    scenarios = ("task",) if "xdg" in case.method or "separate" in case.method else case.scenarios
     methods, optimizers = [parse(case.method)] * len(SEEDS), [find_optimizer(case.optimizer)] * len(SEEDS)
     asked = [Replicas(SCENARIOS[scenario], methods, SEEDS, optimizers) for scenario in scenarios]
     training = Training(

@@ -62,3 +62,7 @@ def test_a_source_tree_that_is_not_installed_knows_its_version(tmp_path: Path) -
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == threefold.__version__
+
+
+def test_every_name_that_is_offered_is_there() -> None:
+    assert [name for name in threefold.__all__ if not hasattr(threefold, name)] == []

@@ -55,7 +55,7 @@ def test_the_anchor_as_a_quadratic_is_the_anchor(mine: Any) -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_mas_is_the_mean_size_of_each_samples_gradient(mine: Any, scenario: str) -> None:
     strengths = [0.1, 3.0, 50.0]
-    tiny = TinyStack("few", scenario, [mine.MAS(strength=strength) for strength in strengths])
+    tiny = TinyStack("few", scenario, [mine.MyMAS(strength=strength) for strength in strengths])
     importance: list[Any] = [{}] * 3
     for _ in range(2):
         tiny.train()
@@ -73,7 +73,7 @@ def test_mas_is_the_mean_size_of_each_samples_gradient(mine: Any, scenario: str)
     batch, drawn = next(tiny.draws(1))
     loss, grads = tiny.gradients(batch, drawn)
     for replica, strength in enumerate(strengths):
-        assert near(of(tiny.memory("mas")["importance"], replica), importance[replica])
+        assert near(of(tiny.memory("my-mas")["importance"], replica), importance[replica])
         indices, tasks = batch.indices[replica].tolist(), batch.task[replica].tolist()
 
         def total(p: Any, replica: int = replica, strength: float = strength, at: Any = (indices, tasks)) -> Any:
@@ -109,7 +109,7 @@ def der_by_hand(tiny: Any, replica: int, start: Any, batches: Any, alpha: float,
     optimizer, memory = torch.optim.Adam(params.values(), lr=1e-2, foreach=False), Reservoir()
     for task, steps in enumerate(batches):
         tiny.stack.begin_task(task)
-        draws = {what: torch.rand(50, 12, generator=generator(tiny.seeds[replica], f"der-pp {what}", task, 0))
+        draws = {what: torch.rand(50, 12, generator=generator(tiny.seeds[replica], f"my-der-pp {what}", task, 0))
                  for what in ("place", "logits", "labels")}  # fmt: skip
         for step, indices in enumerate(steps):
             loss = classified(tiny, replica, params, indices, [task] * 12)
@@ -133,7 +133,7 @@ def der_by_hand(tiny: Any, replica: int, start: Any, batches: Any, alpha: float,
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_der_is_a_reservoir_with_the_logits_of_the_moment(mine: Any, stream: str, scenario: str) -> None:
     weights = [(0.5, 0.5), (2.0, 0.0), (0.0, 1.0)]
-    tiny = TinyStack(stream, scenario, [mine.DERpp(budget=BUDGET, alpha=a, beta=b) for a, b in weights])
+    tiny = TinyStack(stream, scenario, [mine.MyDERpp(budget=BUDGET, alpha=a, beta=b) for a, b in weights])
     start, after, batches = copied(tiny.params["classifier"]), [], []
     for task in range(2):
         if task:
@@ -141,7 +141,7 @@ def test_der_is_a_reservoir_with_the_logits_of_the_moment(mine: Any, stream: str
         batches.append([batch.indices for batch, _ in tiny.draws(STEPS)])
         tiny.train(STEPS)
         tiny.finish()
-        after.append(copied((tiny.params["classifier"], tiny.memory("der-pp"))))
+        after.append(copied((tiny.params["classifier"], tiny.memory("my-der-pp"))))
     for replica, (alpha, beta) in enumerate(weights):
         own = [[indices[replica].tolist() for indices in steps] for steps in batches]
         by_hand = list(der_by_hand(tiny, replica, start, own, alpha, beta))
@@ -158,10 +158,10 @@ def test_der_is_a_reservoir_with_the_logits_of_the_moment(mine: Any, stream: str
 def test_every_sample_is_as_likely_to_stay(mine: Any) -> None:
     """Forty networks, twelve steps of twelve samples that come once each, and places for half of them."""
     data = Split(tiny_data(classes=4, base=80, dtype=torch.float64), 2)
-    tiny = TinyStack(data, "class", mine.DERpp(budget=72), range(40))
+    tiny = TinyStack(data, "class", mine.MyDERpp(budget=72), range(40))
     order = [batch.indices for batch, _ in tiny.draws(12)]
     tiny.train(12)
-    stored = tiny.memory("der-pp")["index"].unsqueeze(-1)
+    stored = tiny.memory("my-der-pp")["index"].unsqueeze(-1)
     for indices in order:
         stay = int((stored == indices.unsqueeze(1)).sum())
         assert abs(stay - 240) < 5 * (480 / 4) ** 0.5  # binomial: 480 samples, one half each

@@ -29,12 +29,12 @@ def test_the_first_part_runs_in_every_scenario_with_twenty_seeds(followed: Desk)
 
 
 def test_the_other_parts_run_too_alone_and_combined(followed: Desk) -> None:
-    lines = [line.split() for line in printed(followed, "for method in (MAS()").splitlines()]
-    assert [line[0] for line in lines] == ["mas", "der-pp", "mas+dropout", "der-pp+xdg"]
+    lines = [line.split() for line in printed(followed, "for method in (MyMAS()").splitlines()]
+    assert [line[0] for line in lines] == ["my-mas", "my-der-pp", "my-mas+dropout", "my-der-pp+xdg"]
     assert all(0 < float(mean) <= 100 and float(sem) > 0 for _, mean, sem in lines)
 
 
-@pytest.mark.parametrize(("name", "most"), [("Anchor", 15), ("MAS", 22), ("DERpp", 40), ("Dropout", 22)])
+@pytest.mark.parametrize(("name", "most"), [("Anchor", 15), ("MyMAS", 22), ("MyDERpp", 40), ("Dropout", 22)])
 def test_a_method_is_short_names_no_scenario_and_loops_over_no_seeds(name: str, most: int) -> None:
     code = written()[name]
     tree = ast.parse(code)
@@ -53,7 +53,7 @@ def test_a_method_is_short_names_no_scenario_and_loops_over_no_seeds(name: str, 
 def test_no_method_of_the_page_is_one_of_ours() -> None:
     text = inspect.getsource(registry)
     assert not any(name in text for name in written())
-    registered = [METHODS[name].part for name in ("anchor", "der-pp")]
+    registered = [METHODS[name].part for name in ("anchor", "my-der-pp")]
     assert [part.__module__ for part in registered if part] == ["my_methods", "more_methods"], "by lab.py"
 
 
@@ -72,11 +72,11 @@ def test_a_grid_is_one_stack_and_gives_what_single_runs_give(followed: Desk, min
 
 def test_the_command_line_knows_registered_methods(followed: Desk, mine: Any) -> None:
     listed, _, ran = printed(followed, "python lab.py list").partition("split-mnist")
-    for part in (mine.Anchor, mine.DERpp):
+    for part in (mine.Anchor, mine.MyDERpp):
         assert part.name in listed
         assert METHODS[part.name].title in ran
     assert "α" in listed, "what its hyperparameter means"
-    named = threefold.run("split-mnist", scenario="task", method="der-pp:budget=500", seeds=1, store=None)
+    named = threefold.run("split-mnist", scenario="task", method="my-der-pp:budget=500", seeds=1, store=None)
     assert named.cell.method.parts[0].budget == 500  # type: ignore[attr-defined]
 
 
@@ -108,12 +108,12 @@ def clearly(gain: Any) -> bool:
 
 def test_der_forgets_less_than_plain_training_and_than_replay_of_labels(mine: Any, accuracy: Any) -> None:
     """Few stored samples: their logits say more than their labels."""
-    ours, labels = (accuracy(mine.DERpp(budget=20, **given), "class") for given in ({}, {"alpha": 0, "beta": 1}))
+    ours, labels = (accuracy(mine.MyDERpp(budget=20, **given), "class") for given in ({}, {"alpha": 0, "beta": 1}))
     assert (ours - accuracy("none", "class")).mean() > 40  # in per cent
     assert clearly(ours - labels)
 
 
-@pytest.mark.parametrize("name", ["Anchor", "MAS"])
+@pytest.mark.parametrize("name", ["Anchor", "MyMAS"])
 def test_networks_that_are_held_forget_less_than_plain_training(name: str, mine: Any, accuracy: Any) -> None:
     gain = accuracy(getattr(mine, name)(), "domain") - accuracy("none", "domain")
     assert gain.mean() > 5

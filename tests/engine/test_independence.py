@@ -7,6 +7,7 @@ another way than the rest; whose numbers they are depends on the height of the s
 
 import pytest
 import torch
+from every_method import networks_of
 from tiny_cohorts import EVEN, SCENARIOS, furthest, method_of, of, same_bits, same_measured, scenario_of, watched
 
 from threefold.methods import METHODS as REGISTRY
@@ -18,11 +19,13 @@ METHODS = [  # with other numbers for two more replicas, where it has any; 2000 
     ["none"],
     ["offline"],
     ["xdg:share=0.5", "xdg:share=0.25", "xdg:share=0.75"],
+    ["separate:width=16"],
     ["ewc:strength=50", "ewc:strength=0.5", "ewc:strength=5000"],
     ["ewc:strength=50,labels=sampled,fisher_samples=20"],
     ["online-ewc:strength=50,decay=0.8", "online-ewc:strength=50,decay=1", "online-ewc:strength=5,decay=0.5"],
     ["si:strength=2", "si:strength=0.2", "si:strength=2,damping=0.01"],
     ["fromp:strength=1,budget=2", "fromp:strength=5,budget=2,prior=1", "fromp:strength=0.5,budget=2,clip=0.5"],
+    ["mas", "mas:strength=0.1", "mas:strength=10"],
     ["lwf", "lwf:temperature=1", "lwf:temperature=5"],
     ["lwf:replayed_for=every"],
     ["dgr"],
@@ -34,8 +37,15 @@ METHODS = [  # with other numbers for two more replicas, where it has any; 2000 
     ["er:budget=100,use=both", "er:budget=48,use=both", "er:use=both"],
     ["er:budget=100,use=execution,selection=random"],
     ["a-gem", "a-gem:budget=48", "a-gem:budget=500"],
+    ["gem:budget=48", "gem:budget=48,margin=0", "gem:budget=48,margin=2"],
+    ["gem"],
+    ["der:budget=48", "der:budget=48,alpha=0.1", "der:budget=48,alpha=2"],
+    ["der-pp:budget=48", "der-pp:budget=48,alpha=0", "der-pp:budget=48,beta=2"],
+    [f"generative-classifier:hidden=16,latent=16,samples=16,lr={rate}" for rate in (0.01, 0.001, 0.1)],
     ["ewc:strength=50+xdg:share=0.5", "ewc:strength=5+xdg:share=0.25", "ewc:strength=500+xdg:share=0.5"],
 ]
+
+FURTHER = {("permuted", "domain"): "si:strength=2", ("permuted", "class"): "icarl"}
 
 
 def supported(method, scenario):
@@ -44,7 +54,8 @@ def supported(method, scenario):
 
 
 CASES = [("split", scenario, m) for m in METHODS for scenario in SCENARIOS if supported(m[0], scenario)]
-CASES += [("permuted", "task", METHODS[-1]), ("permuted", "domain", METHODS[6]), ("permuted", "class", METHODS[14])]
+CASES += [("permuted", "task", METHODS[-1])]
+CASES += [(*where, m) for m in METHODS for where, name in FURTHER.items() if m[0] == name]
 
 
 @pytest.fixture
@@ -87,7 +98,7 @@ def test_a_replica_alone_is_itself_in_stacks_of_two_three_and_five(kind, scenari
     for stack, place in ((two, 1), (three, 2), (five, 4)):
         assert same_bits(everything(alone, 0), everything(stack, place))
         assert alone.orders[0] == stack.orders[place]
-    ends = [of(three.weights[-1], replica) for replica in range(3)]
+    ends = [of(networks_of(three.states[-1]), replica) for replica in range(3)]
     assert not same_bits(ends[2], ends[0])  # or a mix-up could not be seen
     assert not same_bits(ends[2], ends[1])
 

@@ -7,28 +7,37 @@ from tiny_cohorts import watched
 from tiny_stack import SCENARIOS, STREAMS, supported
 
 from threefold.engine import Checkpoint
+from threefold.fingerprint import is_ours
+from threefold.methods import METHODS as REGISTRY
 
-METHODS = [
-    "none",
-    "offline",
-    "xdg:share=0.5",
-    "ewc:strength=50",
-    "online-ewc:strength=50,decay=0.8",
-    "si:strength=2",
-    "fromp:strength=1,budget=4",
-    "lwf",
-    "dgr",
-    "dgr-distill",
-    "bi-r:gating=0.3",
+NUMBERS = {
+    "xdg": "share=0.5",
+    "ewc": "strength=50",
+    "online-ewc": "strength=50,decay=0.8",
+    "si": "strength=2",
+    "mas": "strength=0.5",
+    "fromp": "strength=1,budget=4",
+    "bi-r": "gating=0.3",
+    "separate": "width=6",
+    "generative-classifier": "hidden=10,latent=3,samples=9,lr=0.02",
+}
+FURTHER = [
     "bi-r:feedback=false,conditional=false,gating=0,distil=false",
-    "icarl:budget=30",
-    "er:budget=30",
-    "a-gem:budget=30",
     "er:budget=30,use=both",
     "er:budget=30,use=execution,selection=random",
     "ewc:strength=50+xdg:share=0.5",
     "dgr-distill+xdg:share=0.5",
 ]
+
+
+def small(name, part):
+    """A method with numbers that suit tiny data."""
+    numbers = NUMBERS.get(name, "budget=30" if part and "budget" in part.model_fields else "")
+    return f"{name}:{numbers}" if numbers else name
+
+
+METHODS = [small(name, entry.part) for name, entry in REGISTRY.items() if not entry.part or is_ours(entry.part)]
+METHODS += FURTHER
 SPLIT = [("split", scenario, method) for method in METHODS for scenario in SCENARIOS if supported(method, scenario)]
 PERMUTED = [
     ("permuted", "class", "none"),
@@ -48,6 +57,12 @@ ONE_EACH = list({case[-1]: case for case in SPLIT}.values())  # the last: Class-
 def trained(kind, scenario, method, seeds, **also):
     run = {"method": method, "iters": 5, "batch": 12, "hidden": 10}
     return watched(STREAMS.get(kind, kind), scenario, seeds, **run | also)
+
+
+def networks_of(state):
+    """The weights of all networks that are trained, those in a memory too."""
+    params, memory = state
+    return [*params.values(), *(part["vaes"] for part in memory.values() if "vaes" in part)]
 
 
 class Leaving(Checkpoint):

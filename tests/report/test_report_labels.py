@@ -32,7 +32,7 @@ from threefold.results import Store
 class Mas(Part):
     """A user's method."""
 
-    name = "mas"
+    name = "mine"
     strength: float = hyper("weight of the penalty, λ", 1.0)
     mode: str = hyper("what it looks at", "all")
 
@@ -45,11 +45,11 @@ class Edited(Mas):
 
 @contextmanager
 def plugged_in(part: type[Part] = Mas) -> Iterator[None]:
-    METHODS["mas"] = Entry("mas", "mas", "Mine", "", part)
+    METHODS["mine"] = Entry("mine", "mine", "Mine", "", part)
     try:
         yield
     finally:
-        del METHODS["mas"]
+        del METHODS["mine"]
 
 
 def stored(path: Path, section: Section) -> Section:
@@ -93,28 +93,28 @@ def same_everywhere(section: Section) -> list[str]:
 
 def test_strengths_are_told_apart_without_the_users_plug_in(tmp_path: Path) -> None:
     with plugged_in():
-        cells = [a_cell(stream(), "task", f"mas:strength={s}", iters=50) for s in (1, 5, 1e7, 0.1 + 0.2)]
+        cells = [a_cell(stream(), "task", f"mine:strength={s}", iters=50) for s in (1, 5, 1e7, 0.1 + 0.2)]
         results = [a_result(cell, 50.0 + place, seeds=2) for place, cell in enumerate(cells)]
     found = stored(tmp_path / "a.db", table(results))
-    assert "mas" not in METHODS
+    assert "mine" not in METHODS
     assert same_everywhere(found) == [
-        "mas (strength=1)",
-        "mas (strength=5)",
-        "mas (strength=1e7)",
-        "mas (strength=0.30000000000000004)",
+        "mine (strength=1)",
+        "mine (strength=5)",
+        "mine (strength=1e7)",
+        "mine (strength=0.30000000000000004)",
     ]
     assert [e.accuracy.mean for e in result_tables(found)[0].cells] == [r.accuracy.mean for r in results]
 
 
 def test_values_that_were_not_given_are_told_where_they_differ(tmp_path: Path) -> None:
-    """The user edited the method's default: both rows are `mas`, and what is stored differs."""
+    """The user edited the method's default: both rows are `mine`, and what is stored differs."""
     results = []
     for part in (Mas, Edited):
         with plugged_in(part):
-            cells = [a_cell(stream(), scenario, "mas", iters=50) for scenario in ("task", "class")]
+            cells = [a_cell(stream(), scenario, "mine", iters=50) for scenario in ("task", "class")]
             results += [a_result(without_code(cell), 50.0, seeds=2) for cell in cells]
     rows = same_everywhere(stored(tmp_path / "a.db", table(results)))
-    assert rows == ["mas (strength=1)", "mas (strength=3)"]
+    assert rows == ["mine (strength=1)", "mine (strength=3)"]
 
 
 def without_code(cell: Cell) -> Cell:
@@ -125,11 +125,11 @@ def without_code(cell: Cell) -> Cell:
 
 
 def test_two_parts_with_a_hyperparameter_of_the_same_name_are_told_apart() -> None:
-    def spec(mas: float, si: float) -> dict[str, Any]:
-        return {"method": {"name": "mas+si", "hyperparameters": {"mas": {"strength": mas}, "si": {"strength": si}}}}
+    def spec(mine: float, si: float) -> dict[str, Any]:
+        return {"method": {"name": "mine+si", "hyperparameters": {"mine": {"strength": mine}, "si": {"strength": si}}}}
 
-    found = tell_apart([("mas + SI", "Task-IL", spec(*strengths)) for strengths in ((1.0, 2.0), (2.0, 1.0))])
-    assert found == ["mas + SI (mas.strength=1, si.strength=2)", "mas + SI (mas.strength=2, si.strength=1)"]
+    found = tell_apart([("mine + SI", "Task-IL", spec(*strengths)) for strengths in ((1.0, 2.0), (2.0, 1.0))])
+    assert found == ["mine + SI (mine.strength=1, si.strength=2)", "mine + SI (mine.strength=2, si.strength=1)"]
 
 
 def test_another_length_is_told() -> None:
@@ -225,34 +225,34 @@ def test_what_all_rows_have_and_the_paper_has_not_is_in_the_heading(tmp_path: Pa
 
 def test_the_rate_of_an_optimiser_is_told_from_that_of_a_part() -> None:
     def spec(rate: float, lr: float) -> dict[str, Any]:
-        method = {"name": "mas", "hyperparameters": {"mas": {"lr": rate}}}
+        method = {"name": "mine", "hyperparameters": {"mine": {"lr": rate}}}
         return {"method": method, "optimizer": {"name": "sgd", "hyperparameters": {"lr": lr}}}
 
-    found = tell_apart([("mas", "Task-IL", spec(*rates)) for rates in ((1.0, 2.0), (2.0, 1.0))])
-    assert found == ["mas (lr=1, sgd:lr=2.0)", "mas (lr=2, sgd:lr=1.0)"]
+    found = tell_apart([("mine", "Task-IL", spec(*rates)) for rates in ((1.0, 2.0), (2.0, 1.0))])
+    assert found == ["mine (lr=1, sgd:lr=2.0)", "mine (lr=2, sgd:lr=1.0)"]
 
 
 def test_code_device_and_data_are_told(tmp_path: Path) -> None:
     """Only what is stored differs: a sum of the code, the device, the data."""
     with plugged_in():
-        cell = a_cell(stream(), "task", "mas", iters=50)
+        cell = a_cell(stream(), "task", "mine", iters=50)
     described = json.loads(json.dumps(cell.described()))
     changes = {
-        "mas (code=aaaaaaaa)": lambda spec: spec["method"].update(code={"mas": "a" * 64}),
-        "mas (code=bbbbbbbb)": lambda spec: spec["method"].update(code={"mas": "b" * 64}),
+        "mine (code=aaaaaaaa)": lambda spec: spec["method"].update(code={"mine": "a" * 64}),
+        "mine (code=bbbbbbbb)": lambda spec: spec["method"].update(code={"mine": "b" * 64}),
     }
     assert labels_of(described, changes) == list(changes)
     changes = {
-        "mas (precision=fp32, device=cpu)": lambda spec: None,
-        "mas (precision=tf32, device=cuda)": lambda spec: spec["training"].update(precision="tf32", device="cuda"),
+        "mine (precision=fp32, device=cpu)": lambda spec: None,
+        "mine (precision=tf32, device=cuda)": lambda spec: spec["training"].update(precision="tf32", device="cuda"),
     }
     assert labels_of(described, changes) == list(changes)
     changes = {
-        "mas (data=cccccccc)": lambda spec: spec["stream"].update(data="c" * 64),
-        "mas (data=dddddddd)": lambda spec: spec["stream"].update(data="d" * 64),
+        "mine (data=cccccccc)": lambda spec: spec["stream"].update(data="c" * 64),
+        "mine (data=dddddddd)": lambda spec: spec["stream"].update(data="d" * 64),
     }
     assert labels_of(described, changes) == list(changes)
-    changes = {"mas": lambda spec: None, "mas (first=2)": lambda spec: spec["stream"].update(first=2)}
+    changes = {"mine": lambda spec: None, "mine (first=2)": lambda spec: spec["stream"].update(first=2)}
     assert labels_of(described, changes) == list(changes)
 
 
@@ -295,25 +295,25 @@ def test_a_third_hyperparameter_of_a_grid_hides_nothing() -> None:
 
 def test_a_users_grid_is_drawn_without_the_plug_in(tmp_path: Path) -> None:
     with plugged_in():
-        cells = [a_cell(stream(), "task", f"mas:strength={s}", iters=50) for s in (1, 10, 100)]
+        cells = [a_cell(stream(), "task", f"mine:strength={s}", iters=50) for s in (1, 10, 100)]
         made = Section("g", "G", "grids", [a_result(cell, 60.0, seeds=2) for cell in cells])
     ((_, chart),) = charts([stored(tmp_path / "a.db", made)])
     (panel,) = chart.panels
-    assert (panel.row, panel.x_label, list(panel.lines[0].x)) == ("mas", "strength", [1, 10, 100])
+    assert (panel.row, panel.x_label, list(panel.lines[0].x)) == ("mine", "strength", [1, 10, 100])
 
 
 leaves = st.sampled_from([None, 1, 2.5, "fp32", True, "ab" * 32])
-hyperparameters = st.dictionaries(st.sampled_from(["mas", "xdg"]), st.dictionaries(st.sampled_from("ab"), leaves))
+hyperparameters = st.dictionaries(st.sampled_from(["mine", "xdg"]), st.dictionaries(st.sampled_from("ab"), leaves))
 specs = st.fixed_dictionaries(
     {"stream": st.fixed_dictionaries({"tasks": st.integers(2, 3)}, optional={"first": st.just(2)})},
     optional={
         "method": st.fixed_dictionaries(
-            {"name": st.sampled_from(["mas", "ewc+xdg"])}, optional={"hyperparameters": hyperparameters}
+            {"name": st.sampled_from(["mine", "ewc+xdg"])}, optional={"hyperparameters": hyperparameters}
         ),
         "training": st.dictionaries(st.sampled_from(["iters", "lr"]), leaves),
     },
 )
-items = st.tuples(st.sampled_from(["mas", "mas (tasks=2)"]), st.sampled_from(["Task-IL", "Class-IL"]), specs)
+items = st.tuples(st.sampled_from(["mine", "mine (tasks=2)"]), st.sampled_from(["Task-IL", "Class-IL"]), specs)
 
 
 def text(spec: Mapping[str, Any]) -> str:

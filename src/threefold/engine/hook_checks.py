@@ -73,6 +73,17 @@ def networks(part: Part, given: Any) -> dict[str, nn.Module]:
     return dict(given)
 
 
+def weights(part: Part, given: Any, nets: Mapping[str, Params]) -> dict[str, Params]:
+    """The weights with which some of a part's networks begin a task."""
+    if not isinstance(given, Mapping):
+        raise ThreefoldError(
+            f"begin of {part.name} must return a dictionary of weights by network, got {_kind(given)}."
+        )
+    if extra := sorted(map(str, given.keys() - nets.keys())):
+        raise ThreefoldError(f"begin of {part.name} gives weights for '{extra[0]}', which is no network of its own.")
+    return {name: _for_each(f"what begin of {part.name} returns for {name}", given[name], nets[name]) for name in given}
+
+
 def path(part: Part, given: Any, params: Params) -> Params:
     """Where the path integral of each stacked parameter is added up."""
     return _for_each(f"path integral of {part.name}", given, params)

@@ -134,8 +134,9 @@ class Stacked:
         """A number for each replica; None where all are 0."""
         return torch.tensor(values, device=self.device) if any(values) else None
 
-    def begin_task(self, task: int) -> None:
-        if task and self.resets:
+    def begin_task(self, task: int, anew: bool = False) -> None:
+        """`anew`: other weights than the last task's are trained."""
+        if task and (self.resets or anew):
             for tensors in self.state().values():
                 for tensor in tensors:
                     tensor.zero_()

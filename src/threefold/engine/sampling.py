@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from threefold.engine.augmentation import NUMBERS
-from threefold.engine.batches import Batches, FlowingBatches, Pool
+from threefold.engine.batches import Batches, FlowingBatches, Passes, Pool
 from threefold.engine.stack import ReplicaStack, in_place
 from threefold.engine.threads import in_threads
 from threefold.engine.training import Training
 from threefold.errors import ThreefoldError
-from threefold.methods.learner import STEP, Batch, Draws, Noise, Samples, Uniform
+from threefold.methods.learner import STEP, Batch, Draws, Noise, OfLabel, Samples, Uniform
 from threefold.networks import uniform
 from threefold.randomness import generator
 
@@ -54,7 +54,7 @@ class Sampler:
         current = _to_device(self._order.take(number), device)
         drawn = in_threads(partial(self._draws, number), range(len(self.stack.seeds)))
         samples = {name: [each[name] for each in drawn] for name, wish in drawn[0].items() if isinstance(wish, Samples)}
-        noise = {name: wish for name, wish in drawn[0].items() if not isinstance(wish, Samples)}
+        noise = {name: wish for name, wish in drawn[0].items() if isinstance(wish, Noise | Uniform)}
         return current, {name: _to_device(_stacked(each), device) for name, each in samples.items()}, noise
 
     def _draws(self, chunk: int, replica: int) -> Draws:
@@ -67,10 +67,19 @@ class Sampler:
             wishes = part.draws(stack.setting, self.task, memory, own, source)
             if twice := wishes.keys() & drawn.keys():
                 raise ThreefoldError(f"draws of {part.name} gives '{min(twice)}', a name that another part has taken.")
-            drawn |= wishes
+            for name, wish in wishes.items():
+                drawn[name] = self._of_labels(wish, replica, source) if isinstance(wish, OfLabel) else wish
         if own == self.at_once:
             return drawn
         return {n: _extended(wish, self.at_once) if isinstance(wish, Samples) else wish for n, wish in drawn.items()}
+
+    def _of_labels(self, wish: OfLabel, replica: int, source: torch.Generator) -> Samples:
+        """The samples of each label come in reshuffled passes."""
+        found = torch.empty(len(wish.label), self.stack.setting.batch, dtype=torch.long)
+        for label in sorted(set(wish.label.tolist())):
+            own, mine = self.stack.samples_of(replica, label), wish.label == label
+            found[mine] = own[Passes(len(own), 1).take(found[mine].numel(), source)].view(-1, found.shape[1])
+        return Samples(found, torch.tensor(self.task))
 
     def replaced_by(self, new: "Sampler") -> bool:
         """Take over what another task's steps work on, in the same tensors; False if that does not fit."""

@@ -23,6 +23,7 @@ from threefold.methods.learner import Batch, Learner, Memory, Now, Params, Setti
 from threefold.methods.losses import only_active
 from threefold.networks import OwnNetwork, initial_params
 from threefold.randomness import generator
+from threefold.streams import Task
 
 PIECE = 1 << 27  # inputs gathered at once outside training, on a GPU: half a gigabyte
 IMAGES = 512  # samples of each replica at once there, where they are sent through convolutions
@@ -203,7 +204,8 @@ class ReplicaStack:
         """Training stands at this task now."""
         self.task = self.stretch = task
         if self.optimizer:
-            self.optimizer.begin_task(task)
+            anew = self._begin_networks(task) if task and not self.flow else False
+            self.optimizer.begin_task(task, anew)
         outputs = self.setting.outputs
         if self.flow:
             now = Now.in_flow(outputs.table(outputs.tasks))
@@ -213,6 +215,24 @@ class ReplicaStack:
         if self.setting.structure.has_modes:
             keys = [generator(seed, "dropout", task).initial_seed() & 0x7FFFFFFF for seed in self.seeds]
             self.keys.copy_(torch.tensor(keys))
+
+    def _begin_networks(self, task: int) -> bool:
+        """Networks beside the classifier take the weights that parts give them for this task; have any?"""
+        anew = False
+        for place, part in enumerate(self.template):
+            if type(part).begin is Part.begin:
+                continue
+            nets = {name: {n: p[0] for n, p in self.own[name].items()} for name in self.beside[part.name]}
+            each = []
+            for replica, method in enumerate(self.methods):
+                memory = tree_map(lambda leaf, row=replica: leaf[row], self.memory[part.name])
+                each.append(hook_checks.weights(part, method.parts[place].begin(self.setting, task, memory), nets))
+            fresh = stacked(each, self.device)
+            for name, params in fresh.items():
+                anew = True
+                for own, value in params.items():
+                    self.own[name][own].copy_(value)
+        return anew
 
     # outside training
 
@@ -262,13 +282,19 @@ class ReplicaStack:
             yield self.data.train(indices[:, piece], own), weights[:, piece]
 
     def own_samples(self, label: int | None = None) -> list[Tensor]:
+        if label is not None:
+            labels = self.data.train_y.cpu()
+            return in_threads(lambda tasks: _of_label(tasks[self.task], label, labels), self._sequences())
+        return [tasks[self.task].train for tasks in self._sequences()]
+
+    def samples_of(self, replica: int, label: int) -> Tensor:
+        """The indices of a replica's training samples of one label of the current task."""
+        return _of_label(self._sequences()[replica][self.task], label, self.data.train_y.cpu())
+
+    def _sequences(self) -> Sequence[Sequence[Task]]:
         if self.flow:
             raise ThreefoldError("in a stream whose tasks do not end no task is finished, so none has data to look at.")
-        tasks = [tasks[self.task] for tasks in self.data.sequences]
-        if label is None:
-            return [task.train for task in tasks]
-        labels = self.data.train_y.cpu()
-        return in_threads(lambda task: task.train[labels[task.train] == task.classes[label]], tasks)
+        return self.data.sequences
 
     def consolidate(self, besides: Collection[str] = ()) -> None:
         """A task is finished, or in a flow a stretch: every part takes it into its memory, besides those that have."""
@@ -335,6 +361,11 @@ class ReplicaStack:
         self.memory = self._to_device(state["memory"])
         assert self.optimizer is not None
         self.optimizer.restore(state["optimizer"])
+
+
+def _of_label(task: Task, label: int, labels: Tensor) -> Tensor:
+    """The indices of a task's training samples of one of its labels."""
+    return task.train[labels[task.train] == task.classes[label]]
 
 
 def _has_buffers(nets: Mapping[str, nn.Module]) -> bool:

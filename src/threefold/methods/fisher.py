@@ -1,23 +1,16 @@
-"""The diagonal of the Fisher information (equations 5 and 6), exact and without a loop over samples.
-
-For a linear layer the sum over samples of squared weight gradients is (δ²)ᵀ(a²), with a the layer's input and δ the
-gradient at its output: a few matrix products for all 60,000 samples. For a convolution a sample's gradient is one
-product of δ with the patches of a. All other parameters (of normalisations, say) go sample by sample.
-"""
+"""The diagonal of the Fisher information (equations 5 and 6), exact and without a loop over samples."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
-from torch.func import grad, vmap
-from torch.nn.functional import log_softmax, pad, unfold
+from torch import Tensor
+from torch.nn.functional import log_softmax, pad
 from torch.nn.utils.rnn import pad_sequence
 
+from threefold.methods.by_sample import over_samples
 from threefold.methods.learner import Batch, Learner, Params, Stack
 from threefold.methods.losses import only_active
-from threefold.networks import Shift
 from threefold.randomness import generator
 
 Labels = Literal["predicted", "true", "sampled", "expected"]
@@ -88,38 +81,7 @@ def _chance(learner: Learner, logits: Tensor, batch: Batch) -> Tensor:
 
 def _at(learner: Learner, batch: Batch, label: Callable[[Tensor], Tensor], weight: Tensor) -> Params:
     """The weighted sum of squared gradients, at the label that `label` gives each sample for its logits."""
-    net, taps = learner.networks["classifier"], learner.setting.structure.taps
-    modules = {tap.path: net.get_submodule(tap.path) for tap in taps}
-    inputs: Params = {}
-
-    def likelihood(probes: Params) -> tuple[Tensor, tuple[Params, Tensor]]:
-        """A probe is added to every output: the gradient with respect to it is δ, a row for each sample."""
-        inputs.clear()
-
-        def tap(name: str) -> Callable[[nn.Module, Any, Tensor], Tensor]:
-            def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-                inputs[name] = args[0]
-                return output + probes[name]
-
-            return hook
-
-        with ExitStack() as tapped:
-            for name, module in modules.items():
-                tapped.callback(module.register_forward_hook(tap(name)).remove)
-            logits = learner.logits(batch.x, batch.task)
-        at = label(logits.detach())
-        return _log_chance(logits, learner.now.active[batch.task], at).sum(), (dict(inputs), at)
-
-    probes = {tap.path: batch.x.new_zeros(len(batch.y), *tap.shape) for tap in taps}
-    deltas, (inputs, at) = grad(likelihood, has_aux=True)(probes)
-    squares: Params = {}
-    for name, module in modules.items():
-        for own, found in _of_layer(module, inputs[name], deltas[name], weight).items():
-            squares[f"{name}.{own}"] = found
-    rest = {name: p for name, p in learner.params.items() if name not in squares}
-    if rest:
-        squares |= _sample_by_sample(learner, rest, batch, at, weight)
-    return {name: squares[name] for name in learner.params}
+    return over_samples(learner, batch, weight, _log_chance, lambda gradient: gradient**2, label)
 
 
 def _log_chance(logits: Tensor, active: Tensor, label: Tensor) -> Tensor:
@@ -127,40 +89,3 @@ def _log_chance(logits: Tensor, active: Tensor, label: Tensor) -> Tensor:
     at = label.unsqueeze(-1)
     chosen = log_softmax(only_active(logits, active), -1).gather(-1, at)
     return torch.where(active.gather(-1, at), chosen, 0).squeeze(-1)
-
-
-def _of_layer(module: nn.Module, x: Tensor, delta: Tensor, weight: Tensor) -> Params:
-    """The squares of a layer's parameters, by name."""
-    if delta.dim() == 2:
-        square = delta**2 * weight.unsqueeze(-1)
-        bias = square.sum(0)
-        if isinstance(module, Shift):
-            return {"bias": bias}
-        return {"weight": square.T @ x**2} | ({"bias": bias} if module.bias is not None else {})
-    # a layer that is applied at several places of each sample: its gradient is a sum over them
-    if isinstance(module, nn.Conv2d):
-        x = unfold(x, module.kernel_size, module.dilation, module.padding, module.stride)  # type: ignore[arg-type]
-        delta = delta.flatten(2)
-    else:
-        x, delta = x.flatten(1, -2).mT, delta.flatten(1, -2).mT
-    gradient = delta @ x.mT
-    shape = module.weight.shape
-    found = {"weight": torch.tensordot(weight, gradient**2, 1).view(shape)}
-    return found | ({"bias": weight @ delta.sum(-1) ** 2} if module.bias is not None else {})
-
-
-def _sample_by_sample(learner: Learner, params: Params, batch: Batch, label: Tensor, weight: Tensor) -> Params:
-    """The squares of any other parameters."""
-
-    def likelihood(params: Params, x: Tensor, task: Tensor, label: Tensor) -> Tensor:
-        logits = learner.logits(x[None], task[None], learner.params | params)
-        return _log_chance(logits, learner.now.active[task[None]], label[None]).sum()
-
-    each = grad(likelihood)
-    if learner.setting.structure.samples_mapped:
-        gradients = vmap(each, (None, 0, 0, 0))(params, batch.x, batch.task, label)
-    else:
-        samples = zip(batch.x, batch.task, label, strict=True)
-        found = [each(params, *sample) for sample in samples]
-        gradients = {name: torch.stack([g[name] for g in found]) for name in params}
-    return {name: torch.tensordot(weight, g**2, 1) for name, g in gradients.items()}

@@ -83,6 +83,12 @@ class Samples(NamedTuple):
     task: Tensor
 
 
+class OfLabel(NamedTuple):
+    """Asks at each step for a batch of the current task's samples of one label; `label` has one for each step."""
+
+    label: Tensor
+
+
 class Noise(NamedTuple):
     """Asks for standard normal numbers of this shape at every step."""
 
@@ -95,7 +101,7 @@ class Uniform(NamedTuple):
     shape: tuple[int, ...]
 
 
-Draws = dict[str, Samples | Noise | Uniform]
+Draws = dict[str, Samples | OfLabel | Noise | Uniform]
 
 
 class Quadratic(NamedTuple):

@@ -82,6 +82,13 @@ class Part(Value):
 
     # before each task, for one network
 
+    def begin(self, setting: Setting, task: int, memory: Memory) -> dict[str, Params]:
+        """Before each task but the first: weights with which networks beside the classifier begin it, by network.
+
+        The optimiser begins anew then. Networks that are not named go on as they are.
+        """
+        return {}
+
     def data(self, tasks: Sequence[Task], task: int, memory: Memory) -> list[tuple[int, Tensor]] | None:
         """The training data of this task, as (task, indices) pairs; None: the task's own."""
         return None

@@ -10,14 +10,19 @@ from threefold.fingerprint import is_ours
 from threefold.methods.agem import AGEM
 from threefold.methods.baselines import Offline
 from threefold.methods.bir import BIR
+from threefold.methods.der import DER, DERpp
 from threefold.methods.exemplars import ER
 from threefold.methods.fromp import FROMP
 from threefold.methods.gating import XdG
+from threefold.methods.gem import GEM
+from threefold.methods.generative import GenerativeClassifier
 from threefold.methods.icarl import ICaRL
+from threefold.methods.mas import MAS
 from threefold.methods.method import Method
 from threefold.methods.part import Part
 from threefold.methods.regularization import EWC, SI, OnlineEWC
 from threefold.methods.replay import DGR, DGRDistill, LwF
+from threefold.methods.separate import Separate
 from threefold.values import check_keys, check_name, pairs_of
 
 
@@ -50,9 +55,11 @@ def register(part: type[Part] | None, strategy: str, title: str, meaning: str = 
 register(None, "Baselines", "None", "Plain training on one task after another: the lower bound.", name="none")
 register(Offline, "Baselines", "Offline")
 register(XdG, "Task-specific", "XdG")
+register(Separate, "Task-specific", "Separate Networks")
 register(EWC, "Regularization", "EWC")
 register(OnlineEWC, "Regularization", "Online EWC")
 register(SI, "Regularization", "SI")
+register(MAS, "Regularization", "MAS")
 register(FROMP, "Functional regularization", "FROMP")
 register(LwF, "Replay", "LwF")
 register(DGR, "Replay", "DGR")
@@ -61,6 +68,10 @@ register(BIR, "Replay", "BI-R")
 register(ICaRL, "Replay + Exemplars", "iCaRL")
 register(ER, "Replay + Exemplars", "ER")
 register(AGEM, "Replay + Exemplars", "A-GEM")
+register(GEM, "Replay + Exemplars", "GEM")
+register(DER, "Replay + Exemplars", "DER")
+register(DERpp, "Replay + Exemplars", "DER++")
+register(GenerativeClassifier, "Generative", "Generative Classifier")
 
 
 def parse(text: str) -> Method:

@@ -17,7 +17,7 @@ from threefold.networks.spec import (
     written_shape,
 )
 from threefold.networks.structure import GateOn, Structure
-from threefold.networks.vae import LATENT, VAE, ConvolutionalVAE, Decoder
+from threefold.networks.vae import LATENT, VAE, ConvolutionalVAE, Decoder, Likelihood
 from threefold.networks.weights import Weights
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Decoder",
     "FeedbackVAE",
     "GateOn",
+    "Likelihood",
     "MLPNetwork",
     "OwnNetwork",
     "ResNet18",

@@ -1,7 +1,8 @@
-"""The generators of DGR."""
+"""The generators of DGR and of the Generative Classifier."""
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import log
 from typing import cast
 
 import torch
@@ -11,18 +12,21 @@ from torch.nn.functional import interpolate, relu, softplus
 from threefold.networks.layers import Hidden, Layer
 
 LATENT = 100
+AT_ONCE = {True: 1 << 22, False: 1 << 20}  # numbers decoded at once by each network: on a GPU, elsewhere
 CHANNELS = (32, 64, 128)
 
 
 class VAE(nn.Module):
     """A symmetric variational autoencoder with two hidden layers to either side (section A.3)."""
 
-    def __init__(self, inputs: int, hidden: int, latent: int = LATENT) -> None:
+    def __init__(self, inputs: int, hidden: int, latent: int = LATENT, *, layers: int = 2, binary: bool = True) -> None:
+        """`binary`: inputs are chances; else numbers of a normal distribution with variance 1."""
         super().__init__()
-        self.encoder: nn.Module = Hidden([inputs, hidden, hidden])
+        self.binary = binary
+        self.encoder: nn.Module = Hidden([inputs, *[hidden] * layers])
         self.mean = Layer(hidden, latent)
         self.log_variance = Layer(hidden, latent)
-        self.decoder: nn.Module = Hidden([latent, hidden, hidden])
+        self.decoder: nn.Module = Hidden([latent, *[hidden] * layers])
         self.pixels: nn.Module = Layer(hidden, inputs)
 
     def encode(self, x: Tensor) -> Tensor:
@@ -36,7 +40,8 @@ class VAE(nn.Module):
         h, x = self.encode(x), x.flatten(1)
         mean, log_variance = self.mean(h), self.log_variance(h)
         decoded = self.decode_logits(mean + torch.exp(log_variance / 2) * noise)
-        recon = (softplus(decoded) - x * decoded).sum(-1)  # binary cross entropy, of logits
+        entropy = softplus(decoded) - x * decoded  # binary cross entropy, of logits
+        recon = (entropy if self.binary else 0.5 * (x - decoded) ** 2).sum(-1)
         latent = -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(-1)
         return cast(Tensor, (recon + latent) / x.shape[-1])
 
@@ -108,3 +113,43 @@ class Decoder(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         return torch.sigmoid(self.pixels(self.decoder(z)))
+
+
+class Likelihood(nn.Module):
+    """log p(x) under a VAE by importance sampling, as a module to call with the VAE's parameters."""
+
+    def __init__(self, vae: VAE) -> None:
+        super().__init__()
+        self.encoder, self.mean, self.log_variance = vae.encoder, vae.mean, vae.log_variance
+        self.decoder, self.pixels, self.binary = vae.decoder, cast(Layer, vae.pixels), vae.binary
+
+    def forward(self, x: Tensor, noise: Tensor) -> Tensor:
+        """log of the mean over samples of p(x|z) p(z) / q(z|x), with z = μ + σ · noise, up to a constant.
+
+        p(x|z) is normal with variance 1. In pieces, so that memory grows neither with samples nor with inputs.
+        """
+        x, weight = x.flatten(1), self.pixels.weighted.weight
+        room = AT_ONCE[x.is_cuda] // (weight.shape[0] if self.binary else weight.shape[1])
+        samples = max(1, min(len(noise), room))
+        pieces = torch.split(x, max(1, room // samples))
+        return torch.cat([self._of(piece, noise, samples) for piece in pieces])
+
+    def _of(self, x: Tensor, noise: Tensor, at_once: int) -> Tensor:
+        h = self.encoder(x)
+        mean, log_variance = self.mean(h).unsqueeze(1), self.log_variance(h).unsqueeze(1)
+        found = []
+        for some in torch.split(noise, at_once):
+            z = mean + torch.exp(log_variance / 2) * some
+            log_ratio = (some.square() - z.square() + log_variance).sum(-1)  # twice log p(z) / q(z|x)
+            found.append(((log_ratio - self._error(x, z)) / 2).logsumexp(-1))
+        return torch.stack(found).logsumexp(0) - log(len(noise))
+
+    def _error(self, x: Tensor, z: Tensor) -> Tensor:
+        """‖x − decoded‖², inputs × samples. Where that is Wh + b, by WᵀW: h is much smaller than x."""
+        h: Tensor = self.decoder(z)
+        if self.binary:
+            return (x.unsqueeze(1) - torch.sigmoid(self.pixels(h))).square().sum(-1)
+        weight, apart = self.pixels.weighted.weight, x - self.pixels.shift.bias
+        across = (h @ (apart @ weight).unsqueeze(-1)).squeeze(-1)
+        error: Tensor = apart.square().sum(-1, keepdim=True) - 2 * across + (h @ (weight.T @ weight) * h).sum(-1)
+        return error

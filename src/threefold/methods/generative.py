@@ -1,0 +1,120 @@
+"""The Generative Classifier: which class makes the input most likely? (van de Ven, Li & Tolias 2021)"""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad
+from torch.utils._pytree import tree_map
+
+from threefold.methods.learner import Batch, Draws, Learner, Memory, Noise, OfLabel, Params, Setting, Stack, Step
+from threefold.methods.part import Part, hyper
+from threefold.networks import VAE, Likelihood, initial_params
+from threefold.randomness import generator
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+ADAM = ("live", "means", "squares")  # parameters, and moving averages of their gradients and of the squares of these
+
+
+class GenerativeClassifier(Part):
+    """Generative classifier: a VAE for each class, trained on that class alone; the one that likes the input best wins.
+
+    The classes of a task take turns: each step trains one VAE, on a whole batch of its class, with an Adam of its own.
+    The classifier is neither trained nor asked. `live` are the VAEs in training, a row for each class of the task.
+    """
+
+    name = "generative-classifier"
+    hidden: int = hyper("units in each hidden layer of a VAE", 85, per_replica=False, ge=1)
+    layers: int = hyper("hidden layers of a VAE, to either side", 2, per_replica=False, ge=1)
+    latent: int = hyper("latent variables of a VAE", 5, per_replica=False, ge=1)
+    samples: int = hyper("importance samples of an input's likelihood", 50, per_replica=False, ge=1)
+    lr: float = hyper("learning rate of the VAEs", 0.001, gt=0)
+
+    def refuse(self, setting: Setting) -> str | None:
+        if not setting.outputs.all_compete:
+            return f"{self.name} needs all tasks' classes to compete; in {setting.outputs.scenario.title} they do not."
+        if not setting.tasks_end:
+            return f"{self.name} trains the classes of a task by turns until it ends, and in this stream none does."
+        return None
+
+    def start(self, setting: Setting, seed: int, params: Params) -> Memory:
+        units = range(setting.outputs.units)
+        each = [initial_params(self._vae(setting), generator(seed, "weights of a class", unit)) for unit in units]
+        vaes = {name: torch.stack([one[name] for one in each]) for name in each[0]}
+        noise = torch.randn(self.samples, self.latent, generator=generator(seed, "importance samples"))
+        return {"vaes": vaes, "noise": noise} | _begun(setting, vaes, 0)
+
+    def draws(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
+        turns = torch.arange(steps) % setting.outputs.size(task)
+        return {f"{self.name} own": OfLabel(turns), f"{self.name} noise": Noise((setting.batch, self.latent))}
+
+    def loss(self, learner: Learner, batch: Batch) -> Tensor:
+        """That of the VAE whose turn it is, which learns after the step."""
+        live, turn = learner.memory[self.name]["live"], self._turn(learner)
+        return self._loss(learner, {name: _row(p, turn) for name, p in live.items()})
+
+    def after_step(self, learner: Learner, step: Step) -> Memory:
+        """A step of Adam."""
+        memory, turn = learner.memory[self.name], self._turn(learner)
+        old = {entry: {name: _row(p, turn) for name, p in memory[entry].items()} for entry in ADAM}
+        taken = memory["taken"] + turn
+        one, two = (1 - beta ** _row(taken, turn).double() for beta in BETAS)
+        fresh: dict[str, Params] = {entry: {} for entry in ADAM}
+        for name, g in grad(lambda params: self._loss(learner, params))(old["live"]).items():
+            mean = BETAS[0] * old["means"][name] + (1 - BETAS[0]) * g
+            square = BETAS[1] * old["squares"][name] + (1 - BETAS[1]) * g**2
+            size, below = (self.lr / one).to(g.dtype), square.sqrt() / two.sqrt().to(g.dtype) + EPSILON
+            for entry, value in zip(ADAM, (old["live"][name] - size * mean / below, mean, square), strict=True):
+                fresh[entry][name] = torch.where(turn.view(-1, *[1] * g.dim()), value, memory[entry][name])
+        return {**fresh, "taken": taken}
+
+    def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
+        """The trained VAEs take their places, and the next task's come to life."""
+        vaes, units = tree_map(torch.clone, memory["vaes"]), stack.setting.outputs.units_of(task)
+        for name, each in memory["live"].items():
+            vaes[name][:, units] = each[:, : len(units)]
+        return memory | {"vaes": vaes} | _begun(stack.setting, vaes, task + 1)
+
+    def scores(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor:
+        """log p(x | class) for each class."""
+        memory, likelihood, found = learner.memory[self.name], Likelihood(self._vae(learner.setting)), []
+        for unit in range(learner.outputs.units):
+            live = memory["units"] == unit
+            now = {name: _row(each, live) for name, each in memory["live"].items()}
+            params = {name: torch.where(live.any(), now[name], each[unit]) for name, each in memory["vaes"].items()}
+            found.append(functional_call(likelihood, params, (x, memory["noise"])))
+        return torch.stack(found, -1)
+
+    def _turn(self, learner: Learner) -> Tensor:
+        """Which of the live VAEs is trained at this step."""
+        turn: Tensor = learner.memory[self.name]["units"] == learner.drawn[f"{self.name} own"].y[0]
+        return turn
+
+    def _loss(self, learner: Learner, params: Params) -> Tensor:
+        given = learner.drawn[f"{self.name} own"].x, learner.drawn[f"{self.name} noise"]
+        return torch.mean(functional_call(self._vae(learner.setting), params, given))
+
+    def _vae(self, setting: Setting) -> VAE:
+        kind = setting.unit_interval, torch.get_default_dtype()
+        return _built(setting.inputs, self.hidden, self.latent, self.layers, *kind)
+
+
+@cache  # nothing can be built where hooks are mapped over networks: `start` does it
+def _built(inputs: int, hidden: int, latent: int, layers: int, binary: bool, dtype: torch.dtype) -> VAE:
+    with torch.device("meta"):
+        return VAE(inputs, hidden, latent, layers=layers, binary=binary).to(dtype)
+
+
+def _row(table: Tensor, turn: Tensor) -> Tensor:
+    return table.index_select(0, turn.long().argmax().view(1)).squeeze(0)
+
+
+def _begun(setting: Setting, vaes: Params, task: int) -> Memory:
+    """The VAEs of a task's classes, of one network or all, and Adam's fresh state; rows of unit −1 are never used."""
+    outputs, bias = setting.outputs, vaes["pixels.shift.bias"]
+    own = outputs.units_of(min(task, outputs.tasks - 1))
+    units = torch.tensor(own + [-1] * (outputs.largest - len(own)), device=bias.device)
+    live = {name: each.index_select(bias.dim() - 2, units % outputs.units) for name, each in vaes.items()}
+    units = units.expand(live["pixels.shift.bias"].shape[:-1])
+    zeros = {entry: tree_map(torch.zeros_like, live) for entry in ADAM[1:]}
+    return {"live": live, **zeros, "taken": torch.zeros_like(units), "units": units}

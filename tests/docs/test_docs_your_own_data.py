@@ -212,6 +212,7 @@ TASKS: dict[str, Callable[[Dataset], Any]] = {
     "data of one class": lambda data: Split(one_class(data), 1),
     "a validation share that takes a whole class": lambda data: data.validation(0.999),
     "a validation share that is none": lambda data: data.validation(1.0),
+    "a validation share of features that differ by seed": lambda data: replace(data, seeds=(1, 2)).validation(0.5),
 }
 
 

@@ -282,7 +282,9 @@ def test_what_is_counted_is_what_is_planned(
     lab: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], validation: str
 ) -> None:
     counted = []
-    monkeypatch.setattr("threefold.experiments.request.check_runs", lambda *given, confirmed: counted.append(given))
+    monkeypatch.setattr(
+        "threefold.experiments.experiment_request.check_runs", lambda *given, confirmed: counted.append(given)
+    )
     text = METHODS.replace("with = { reduction", 'seeds = "4"\nwith = { reduction') + validation
     found = requested(text, **options)
     whole, twice = found.whole or found, 2 if validation else 1

@@ -106,7 +106,7 @@ GRID = {
 
 
 def test_a_grid_is_also_trained_on_the_first_tasks_alone(data: Dataset, tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("threefold.experiments.request.load", lambda *_, **__: data)
+    monkeypatch.setattr("threefold.experiments.experiment_request.load", lambda *_, **__: data)
     request = experiment_request(Experiment.model_validate(GRID), Options(device="cpu"), "experiment grid.toml")
     assert [cell.stream.tasks for cell in cells_of(request)] == [3, 3]
     assert [cell.stream.tasks for cell in cells_of(request, validation=True)] == [2, 2]

@@ -254,7 +254,7 @@ def test_one_given_number_leaves_the_others_the_papers():
 
 
 def test_resolving_keeps_what_needs_no_value():
-    for name in [name for name in NAMES if (name, "strength") not in TABLE and name not in ("xdg", "icarl", "fromp")]:
+    for name in [name for name in NAMES if (name, "strength") not in TABLE and name not in ("xdg", "icarl")]:
         for stream, scenario in COLUMNS:
             assert list(resolve(parse(name), stream, scenario).parts) == list(parse(name).parts)
     (part,) = resolve(parse("ewc:fisher_samples=9"), "split", "task").parts

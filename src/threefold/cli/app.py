@@ -82,11 +82,14 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         status = INTERRUPTED
     except Exception as error:
-        if not hasattr(error, "format_message"):  # what is not an error of the argument parser is ours
+        if stopping.interrupted():
+            status = INTERRUPTED
+        elif not hasattr(error, "format_message"):  # what is not an error of the argument parser is ours
             raise
-        if type(error).__name__ == "NoArgsIsHelpError":  # it shows the help itself
+        elif type(error).__name__ == "NoArgsIsHelpError":  # it shows the help itself
             sys.exit(2)
-        fail(usage.sentence(error))
+        else:
+            fail(usage.sentence(error))
     if status == INTERRUPTED:
         print(stopping.sentence(), file=sys.stderr)
         status = stopping.status()

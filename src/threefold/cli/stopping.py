@@ -117,6 +117,11 @@ def stopped(left: int) -> NoReturn:
     raise Exit(MORE_TO_DO)
 
 
+def interrupted() -> bool:
+    """Was KeyboardInterrupt raised? A library whose import it broke may have caught it, and fail later."""
+    return _process.raised
+
+
 def trains() -> bool:
     """Is the command one that trains and stores, so that it resumes where it was stopped?"""
     return any(word in TRAINING_COMMANDS for word in sys.argv[1:2])

@@ -105,7 +105,7 @@ def write_csv(runs: Sequence[Record], stream: BinaryIO) -> None:
     writer.writerow({name: plain(name) for name in header})
     for run in runs:
         once = {name: plain(value) for name, value in (described(run) | dict(run.metrics)).items()}
-        same = {name: once[name] for name in (*ABOUT, "tasks") if name in once}
+        same = {name: once[name] for name in (*ABOUT, "tasks", "boundaries") if name in once}
         for after, row in enumerate((run.initial, *run.matrix)):
             for task, accuracy in enumerate(row, start=1):
                 writer.writerow(same | once | {"after_tasks": after, "task": task, "accuracy": plain(accuracy)})

@@ -19,7 +19,7 @@ class FROMP(Part):
     """Functional regularisation of the memorable past: predictions for a few stored samples are held."""
 
     name = "fromp"
-    strength: float = hyper("weight of the penalty, τ", ge=0)
+    strength: float = hyper("weight of the penalty, τ", 1.0, ge=0)
     budget: int = hyper("how many samples of each class are stored", 100, per_replica=False, ge=1)
     prior: float = hyper("precision of the weights before any data, added to the Fisher information", 1e-3, gt=0)
     clip: float = hyper("the largest norm of a step's gradient", 1.0, gt=0)

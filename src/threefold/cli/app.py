@@ -24,7 +24,7 @@ from threefold.cli import (
 from threefold.errors import ThreefoldError
 from threefold.text import printable
 
-INTERRUPTED = 130  # what the argument parser makes of KeyboardInterrupt
+INTERRUPTED = 130  # the argument parser's exit status for KeyboardInterrupt
 
 app = typer.Typer(
     name="threefold",
@@ -73,7 +73,7 @@ def main() -> None:
     """Run the command that was typed, and exit."""
     try:
         standard_streams.prepare()
-        if not stopping.trains():  # what trains says itself when it has loaded
+        if not stopping.trains():  # commands that train call it themselves once loaded
             stopping.loaded()
         status = app(standalone_mode=False)
         sys.stdout.flush()
@@ -82,9 +82,9 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         status = INTERRUPTED
     except Exception as error:
-        if not hasattr(error, "format_message"):  # what is not an error of the argument parser is ours
+        if not hasattr(error, "format_message"):  # not an error of the argument parser, so ours
             raise
-        if type(error).__name__ == "NoArgsIsHelpError":  # it shows the help itself
+        if type(error).__name__ == "NoArgsIsHelpError":  # it has shown the help already
             sys.exit(2)
         fail(usage.sentence(error))
     if status == INTERRUPTED:

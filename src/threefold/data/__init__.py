@@ -43,10 +43,10 @@ def register_dataset(name: str, read: Callable[[], Dataset]) -> None:
 
 
 def load(name_or_path: str | Path, *, report: Report | None = None) -> Dataset:
-    """A known dataset by name, fetched if necessary, or the user's own from a path that ends in .npz; or several joined,
+    """A known dataset by name, fetched if necessary, the user's own from a path that ends in .npz, or several joined,
     `mnist+fashion-mnist`.
 
-    The checksums of a known dataset's files are verified at every load: that takes 50 ms for MNIST, and a disk can fail
+    The checksums of a known dataset's files are verified at every load: that takes 50 ms for MNIST, and disks can fail
     at any time.
     """
     pieces = str(name_or_path).split("+")

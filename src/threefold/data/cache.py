@@ -120,7 +120,7 @@ class Cache:
             if self._locked(lock, report, patience):
                 for stale in self.folder.glob(
                     ".*.part"
-                ):  # under the lock no other process writes, so their writers were killed
+                ):  # under the lock nobody else writes: their writers were killed
                     with suppress(OSError):
                         stale.unlink()
             yield

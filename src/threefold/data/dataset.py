@@ -269,7 +269,7 @@ def _inputs(field: str, value: object) -> NDArray[np.float32]:
 
 
 def _check_kinds(train_x: Array, test_x: Array) -> None:
-    """Refuse bytes in one part and floats in the other: as only bytes are divided by 255, they would differ in scale."""
+    """Refuse bytes in one part and floats in the other: only bytes are divided by 255, so scales would differ."""
     train, test = (str(x.dtype).removeprefix("torch.") for x in (train_x, test_x))
     if (train == "uint8") != (test == "uint8"):
         raise ThreefoldError(

@@ -102,6 +102,4 @@ def _memory(archive: zipfile.ZipFile, name: str) -> int:
     size = prod(shape) * dtype.itemsize
     if size > archive.getinfo(name).file_size and not dtype.hasobject:
         raise ValueError("shorter than its header says")
-    return size + prod(shape) * (
-        5 if name.endswith("_x.npy") else 8
-    )  # plus a byte each for the check that all are finite
+    return size + prod(shape) * (5 if name.endswith("_x.npy") else 8)  # a byte for the check that it is finite

@@ -287,7 +287,7 @@ class ResultTable:
 
     @property
     def explanations(self) -> list[str]:
-        """Why numbers are low, which seeds are missing, and where methods are interpreted differently from the paper."""
+        """Why numbers are low, which seeds are missing, and where methods are interpreted differently."""
         low = [(e.row, e.column, e.explanation) for e in self.cells if e.explanation]
         lost = [f"{e.row}, {e.column}: {e.diverged}." for e in self.cells if e.diverged]
         return together(low) + lost + other_readings([(e.row, e.column, e.cell) for e in self.cells if e.verdict])

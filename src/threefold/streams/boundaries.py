@@ -55,8 +55,8 @@ class _WithoutEnds(Boundaries):
 class Blurred(_WithoutEnds):
     """Each task fades into the next without notice: around each boundary its share falls linearly.
 
-    The tasks are cyclic: the first one is trained at the beginning for half its steps, and again at the end (van de Ven,
-    Tuytelaars & Tolias 2022, task-free streams).
+    The tasks are cyclic: the first one is trained at the beginning for half its steps, and again at the end (van de
+    Ven, Tuytelaars & Tolias 2022, task-free streams).
     """
 
     name = "blurred"

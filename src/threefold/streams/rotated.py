@@ -65,7 +65,7 @@ class Rotated(WholeData):
 
 
 def turned(shape: Sequence[int], degrees: float) -> Tensor:
-    """The source index of each pixel of an image (channels × height × width) rotated counter-clockwise about its centre.
+    """The source of each pixel of an image (channels × height × width) rotated counter-clockwise about its centre.
 
     Pixels from outside the image are −1.
     """

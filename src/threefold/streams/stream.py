@@ -195,8 +195,8 @@ class Stream(ABC):
         return options | ({} if self.boundaries == SHARP else {"boundaries": self.boundaries.described()})
 
     def held(self) -> dict[str, Any]:
-        """Further attributes of an instance of a user's class, which may determine its tasks. Cached properties are left
-        out, as its code covers them."""
+        """Further attributes of an instance of a user's class, which may determine its tasks. Cached properties are
+        left out, as its code covers them."""
         ours = {"data", "options", "text", "asked", "only", "boundaries", "_form", "_sums", "__dict__", "__weakref__"}
         slots = {name: getattr(self, name) for name in slots_of(type(self)) if hasattr(self, name)}
         computed = {name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)}

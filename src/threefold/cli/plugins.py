@@ -17,7 +17,7 @@ def load(given: Sequence[str] | None) -> None:
         except Exception as error:  # a user's package may raise anything
             raise ThreefoldError(
                 f"plug-in '{found.name}' of an installed package cannot be imported ({type(error).__name__}: {error});"
-                " mend or uninstall it."
+                " fix or uninstall it."
             ) from error
     for name in given or ():
         module_of(name, "plugin")

@@ -113,7 +113,7 @@ class Cluster:
             try:
                 event = ray.get(next(each))
             except StopIteration:
-                self._ended(each, worker.WorkerError("it ended without a word"))
+                self._ended(each, worker.WorkerError("it ended without a result"))
             except OutOfMemoryError:  # the machine's memory ran out, and Ray ended the worker
                 self._ended(each, worker.TooLarge())
             except RayError as error:

@@ -86,7 +86,7 @@ class Result:
         return display.table(self, of)
 
     def plot(self, kind: display.Kind = "tasks", ax: "Axes | None" = None) -> "Axes":
-        """Plot on `ax`, or on a new figure; returns the matplotlib axes.
+        """Draw on `ax`, or on a new figure; returns the matplotlib axes.
 
         "tasks": accuracy on each task after each task, mean and standard error over seeds; "curves": the same at each
         tested step (`evaluate_every`); "matrix": the mean accuracy after each task on each task.

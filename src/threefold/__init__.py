@@ -142,7 +142,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Loaded at first use: the command line's help should not wait for torch."""
+    """Import at first use, so that the command line's help does not wait for torch."""
     if name == "__version__":
         return import_module("threefold.version").VERSION
     for module, names in _HOME.items():

@@ -6,16 +6,16 @@ from difflib import SequenceMatcher, get_close_matches
 
 
 class ThreefoldError(Exception):
-    """Bad input. Its text is one sentence that names the field, the value and what would be right.
+    """Bad input. Its text is one sentence that names the field, the value and what it must be.
 
     The command line prints it without a traceback and exits with status 2.
     """
 
 
 def unknown(field: str, value: str, known: Iterable[str]) -> ThreefoldError:
-    """The error for a name that is not one of `known`, with the nearest one suggested; of two, that of like length."""
+    """The error for a name that is not one of `known`, with the nearest one suggested; ties go by length."""
     names = sorted(known)
-    by_lower = {name.lower(): name for name in names}  # capitals are a likely slip
+    by_lower = {name.lower(): name for name in names}  # wrong case is a likely mistake
     typed = value.lower()
 
     def nearness(name: str) -> tuple[float, int]:
@@ -28,7 +28,7 @@ def unknown(field: str, value: str, known: Iterable[str]) -> ThreefoldError:
 
 @contextmanager
 def as_value_error() -> Iterator[None]:
-    """An error of ours as pydantic expects it, which gathers the errors of all fields."""
+    """Raise our errors as pydantic expects them, which collects the errors of all fields."""
     try:
         yield
     except ThreefoldError as error:

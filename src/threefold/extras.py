@@ -1,4 +1,4 @@
-"""What is installed only if it is asked for."""
+"""Optional dependencies."""
 
 from importlib.util import find_spec
 
@@ -6,7 +6,7 @@ from threefold.errors import ThreefoldError
 
 
 def need(what: str, extra: str, *modules: str) -> None:
-    """One sentence if a module is missing that `what` needs."""
+    """Raise a one-sentence error if a module that `what` needs is missing."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         raise ThreefoldError(

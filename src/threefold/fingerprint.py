@@ -1,4 +1,4 @@
-"""What a user's code is, as a sum: when the code that determines a run changes, so must the run's key.
+"""Fingerprints of users' code: when the code that determines a run changes, so must the run's key.
 
 The sum is taken over compiled code (instructions, constants, names, defaults, closures), never over source text: a
 notebook has no file, and a file may have been edited since it was imported, but what was compiled is what runs.
@@ -42,7 +42,7 @@ BOOKKEEPING = {
 
 
 class NotCovered(Exception):
-    """Something that determines a run has no sum; the text says what it is."""
+    """Something that determines a run cannot be fingerprinted; the text says what it is."""
 
 
 def is_ours(kind: type) -> bool:
@@ -65,7 +65,7 @@ def code_of(kind: Any, state: object = None) -> str | None:
 
 
 def _overridden(state: object) -> bool:
-    """Has an instance a function of its own, in place of its class's?"""
+    """Does an instance have its own function in place of its class's?"""
     return isinstance(state, dict) and any(map(callable, state.values()))
 
 
@@ -78,7 +78,7 @@ class _Used(NamedTuple):
 
 
 class _Description:
-    """Everything that was reached, added up in the order in which it was."""
+    """A digest of everything reached, in the order in which it was reached."""
 
     def __init__(self, home: str) -> None:
         self.home = home  # the user's package: covered also where it is installed
@@ -157,7 +157,7 @@ class _Description:
         self._write(")")
 
     def _apart(self, value: object) -> str:
-        """The sum of one member of a set, whose order means nothing."""
+        """The fingerprint of one member of a set, as sets are unordered."""
         return _Description(self.home).sum_of(value)
 
     def _module(self, module: ModuleType) -> None:
@@ -205,7 +205,7 @@ class _Description:
             self.add(found)
 
     def _code(self, code: CodeType) -> None:
-        """Instructions and what they work on; not where they stand in a file."""
+        """Add instructions and their operands, but not line numbers."""
         self._write("code", code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         self._write(code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         self._write(code.co_exceptiontable)
@@ -225,7 +225,7 @@ class _Description:
         self._several("attributes", (own[name] for name in sorted(own)))
 
     def _object(self, value: object) -> None:
-        """Any other thing is what pickle would write of it."""
+        """Add any other object by its pickle."""
         try:
             reduced = value.__reduce_ex__(2)
         except Exception as error:
@@ -258,7 +258,7 @@ class _Description:
 
 
 def _places(module: str) -> list[str]:
-    """The files or folders of a module; none where it was made by code."""
+    """The files or folders of a module; none if it was created by code."""
     top = module.partition(".")[0]
     found = sys.modules.get(module) or sys.modules.get(top)
     if found is None:
@@ -280,7 +280,7 @@ def _is_installed(place: str) -> bool:
 
 
 def _array(tensor: Tensor) -> Any:
-    """A tensor's values; one that has left the function it was mapped by has none any more."""
+    """A tensor's values; a tensor that escaped from vmap has none any more."""
     try:
         return tuple(tensor.shape) if tensor.device.type == "meta" else tensor.detach().cpu().numpy()
     except Exception as error:

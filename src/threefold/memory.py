@@ -2,7 +2,7 @@
 
 
 def available_memory() -> int | None:
-    """Bytes that programs can still have; None where the system does not say."""
+    """The available memory in bytes; None if the system does not report it."""
     try:
         with open("/proc/meminfo") as file:
             free = next(line for line in file if line.startswith("MemAvailable"))
@@ -12,12 +12,12 @@ def available_memory() -> int | None:
 
 
 def memory_limit() -> int:
-    """The same for those who must decide: where nothing is known, 8 GB."""
+    """The available memory, or 8 GB if it is unknown."""
     return available_memory() or 8 << 30
 
 
 def in_bytes(number: int) -> str:
-    """A number of bytes in a few digits: 21 GB."""
+    """A number of bytes in short form: 21 GB."""
     units = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
     power = min(len(units) - 1, (len(str(number)) - 1) // 3)
     value = number / 1000**power

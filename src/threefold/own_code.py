@@ -1,4 +1,4 @@
-"""Classes and functions of the user's, by what the command line calls them: `my_nets.py:Net`, `package.module:Net`."""
+"""Users' classes and functions by their text on the command line: `my_nets.py:Net`, `package.module:Net`."""
 
 import sys
 from collections.abc import Container
@@ -12,7 +12,7 @@ from threefold.errors import ThreefoldError
 
 
 def own_code(text: str, what: str, known: Container[str]) -> Any:
-    """What `my_nets.py:Net` stands for; None where the text is a name of ours, or one with hyperparameters."""
+    """The object for `my_nets.py:Net`; None if the text is a name of ours, with or without hyperparameters."""
     module, _, name = text.partition(":")
     if module.endswith(".py") and not name:
         raise _lacks_a_name(module, what)
@@ -22,7 +22,7 @@ def own_code(text: str, what: str, known: Container[str]) -> Any:
 
 
 def imported(module: str, name: str, what: str) -> Any:
-    """What a file such as `my_nets.py`, or an importable module, has under that name."""
+    """The object of that name in a file such as `my_nets.py`, or in an importable module."""
     found = _module(module, f"{what} '{module}:{name}'")
     if not callable(own := getattr(found, name, None)):
         raise ThreefoldError(
@@ -32,12 +32,12 @@ def imported(module: str, name: str, what: str) -> Any:
 
 
 def module_of(name: str, what: str) -> ModuleType:
-    """A file of the user's such as `my_methods.py`, or an importable module."""
+    """A user's file such as `my_methods.py`, or an importable module."""
     return _module(name, f"{what} '{name}'", "use FILE.py or the name of a module")
 
 
 def _module(module: str, told: str, use: str = "use FILE.py:NAME") -> ModuleType:
-    """A file or module of the user's; `told`: how a sentence names what was asked for."""
+    """A user's file or module; `told`: how errors name the request."""
     try:
         return _from_file(Path(module)) if module.endswith(".py") else import_module(module)
     except FileNotFoundError as error:
@@ -47,7 +47,7 @@ def _module(module: str, told: str, use: str = "use FILE.py:NAME") -> ModuleType
 
 
 def _lacks_a_name(file: str, what: str) -> ThreefoldError:
-    """What to say of a file alone: what it has that may be meant."""
+    """The error for a file without a name, with the candidates in it."""
     found = _module(file, f"{what} '{file}'")
     own = (name for name, value in vars(found).items() if getattr(value, "__module__", None) == found.__name__)
     names = [name for name in own if callable(getattr(found, name)) and not name.startswith("_")] or ["NAME"]
@@ -56,7 +56,7 @@ def _lacks_a_name(file: str, what: str) -> ThreefoldError:
 
 
 def _from_file(path: Path) -> ModuleType:
-    """A file as a module of its name; the same file is imported once."""
+    """Import a file as a module of its name; the same file is imported only once."""
     known = sys.modules.get(path.stem)
     if known and Path(getattr(known, "__file__", None) or "").resolve() == path.resolve():
         return known

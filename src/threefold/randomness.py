@@ -13,7 +13,7 @@ import torch
 def generator(seed: int, purpose: str, *where: int, device: torch.device | str = "cpu") -> torch.Generator:
     """The generator for one purpose of one seed, for example `generator(seed, "batches", task)`.
 
-    On the CPU PyTorch uses 32 bits of the number, so that two addresses in billions share a stream.
+    On the CPU PyTorch uses 32 bits of the number, so two addresses in billions share a stream.
     """
     digest = blake2b(repr((int(seed), purpose, *map(int, where))).encode(), digest_size=8).digest()
     return torch.Generator(device).manual_seed(int.from_bytes(digest, "little", signed=True))

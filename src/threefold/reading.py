@@ -1,7 +1,7 @@
-"""Files that others made, read within limits.
+"""Reads untrusted files within limits.
 
 A file may be a pipe that never ends, a kilobyte that unpacks to gigabytes, or brackets nested a hundred thousand deep.
-What is refused here raises an OSError (its `strerror` says why) or a ValueError; who asked makes a sentence of it.
+Refused content raises an OSError (its `strerror` says why) or a ValueError, which the caller turns into a sentence.
 """
 
 import errno
@@ -31,13 +31,13 @@ _TOO_LONG = f"it has a number of more than {DIGITS} digits"
 
 
 class NotAFile(OSError):
-    """A folder, a pipe or a device is where a file should be, or a link where none is followed."""
+    """A folder, pipe or device instead of a file, or a link where links are not followed."""
 
 
 def open_file(path: str | PathLike[str], *, follow: bool = True) -> BinaryIO:
-    """Open a regular file for reading; a pipe or a device is refused unopened, for it may keep us waiting for ever.
+    """Open a regular file for reading; a pipe or a device is refused without opening it, as that may block for ever.
 
-    `follow`: where links lead. What we wrote ourselves is none.
+    `follow`: whether links are followed. Files that we wrote ourselves are never links.
     """
     return open(path, "rb", opener=partial(_opened, follow))
 
@@ -46,7 +46,7 @@ def _opened(follow: bool, path: str, flags: int) -> int:
     _refuse_special(os.stat(path, follow_symlinks=follow).st_mode)
     descriptor = os.open(path, flags | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
     try:
-        _refuse_special(os.fstat(descriptor).st_mode)  # another file may have taken the name
+        _refuse_special(os.fstat(descriptor).st_mode)  # the file may have been replaced meanwhile
     except OSError:
         os.close(descriptor)
         raise
@@ -54,7 +54,7 @@ def _opened(follow: bool, path: str, flags: int) -> int:
 
 
 def read_file(path: str | PathLike[str], limit: int) -> bytes:
-    """What is in a file of at most `limit` bytes."""
+    """The content of a file of at most `limit` bytes."""
     with open_file(path) as file:
         content = file.read(limit + 1) or b""
     if len(content) > limit:
@@ -63,9 +63,9 @@ def read_file(path: str | PathLike[str], limit: int) -> bytes:
 
 
 def read_lines(path: str | PathLike[str], limit: int) -> Iterator[bytes]:
-    """The lines of a text file, unpacked where its name ends in .gz, one by one; `limit` bytes in all, unpacked.
+    """The lines of a text file, unpacked if its name ends in .gz; at most `limit` unpacked bytes in all.
 
-    What a gzip file says of its length may be a lie, so the bytes are counted as they come.
+    The length in a gzip file may be false, so the bytes are counted as they are read.
     """
     with open_file(path) as file:
         packed = str(path).endswith(".gz")
@@ -108,7 +108,7 @@ def parse_toml(content: bytes) -> dict[str, Any]:
 
 
 def check_plain(value: object, most: int | None = None) -> None:
-    """Refuse what those who read it later would stumble over: deep nesting, endless numbers, half a character.
+    """Refuse what later readers could not handle: deep nesting, overlong numbers, lone surrogates.
 
     `most`: values. Text cannot have more than it has characters, but a pickle may name one list over and over.
     """
@@ -131,7 +131,7 @@ def check_plain(value: object, most: int | None = None) -> None:
 
 
 def check_saved(file: BinaryIO, size: int, most: int | None = None) -> None:
-    """Refuse what torch.save does not write, and would take more memory to load than a file of so many bytes has.
+    """Refuse a file that torch.save cannot have written, as loading it may take more memory than the file's size.
 
     ValueError says why; BadZipFile: it is nothing of torch.save. `most`: tensors.
     """
@@ -178,7 +178,7 @@ def _finite(number: str) -> float:
 
 
 def _longest_name(text: str) -> int:
-    """How many parts the longest dotted name has: Python's reader takes the square of that many steps."""
+    """The number of parts of the longest dotted name, in which Python's TOML parser is quadratic."""
     bare = re.sub(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'', "x", text)
     longest = run = 0
     for piece in bare.split("."):

@@ -1,4 +1,4 @@
-"""The git revision of threefold's own source: part of what is remembered of every run."""
+"""The git revision of threefold's own source, which is recorded with every run."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ PATIENCE = 10.0  # seconds
 
 
 def revision(package: Path = Path(__file__).parent) -> str | None:
-    """The git revision of threefold's own source, where it is a checkout; elsewhere what THREEFOLD_REVISION says.
+    """The git revision of threefold's own source if it is a checkout; otherwise the value of THREEFOLD_REVISION.
 
     Installed inside another repository, threefold is not described by that repository's revision. And git runs
     programs that a repository names (core.fsmonitor, hooks, filters, remote helpers): so only what reads commits is
@@ -31,7 +31,7 @@ def revision(package: Path = Path(__file__).parent) -> str | None:
 
 
 def _git(top: Path, *words: str) -> str | None:
-    """What git answers about the repository in exactly this folder; None if there is none or git does not know."""
+    """The output of git for the repository in exactly this folder; None if there is none or git fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | {
         "GIT_CEILING_DIRECTORIES": str(top.parent),
         "GIT_CONFIG_GLOBAL": os.devnull,
@@ -55,7 +55,7 @@ def _entry(line: str) -> tuple[str, str]:
 
 
 def _hash_of(path: Path, length: int) -> str | None:
-    """The hash under which git keeps a file's content, SHA-1 or SHA-256 by its length; None if it is gone."""
+    """Git's hash of a file's content, SHA-1 or SHA-256 by its length; None if the file is missing."""
     try:
         content = path.read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""Things with a name and hyperparameters (parts of methods, networks, optimisers), and their text: `cnn:norm=group`."""
+"""Values: a name with hyperparameters (parts of methods, networks, optimisers), and their text: `cnn:norm=group`."""
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -22,7 +22,7 @@ def hyper(meaning: str, default: Any = None, *, per_replica: bool = True, later:
     """A hyperparameter: its meaning, default and range. No default: the paper's value for the stream and scenario.
 
     Numbers may differ between the replicas of a stack, unless `per_replica` is False; whatever changes shapes or code
-    may not. `later`: it came when there were runs without it, whose keys stay: at its default no key has it.
+    may not. `later`: it was added when there were runs without it, so at its default it is left out of keys.
     """
     extra: Any = {"per_replica": per_replica, "later": later}
     return Field(default, description=meaning, json_schema_extra=extra, **bounds)
@@ -37,7 +37,7 @@ class Value(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     name: ClassVar[str]
-    called: ClassVar[str] = "hyperparameter"  # what sentences call a field
+    called: ClassVar[str] = "hyperparameter"  # the word for a field in errors
 
     def per_replica(self) -> list[str]:
         """The hyperparameters that may differ between the replicas of a stack."""
@@ -50,7 +50,7 @@ class Value(BaseModel):
         ]
 
     def in_key(self, mode: str = "python") -> dict[str, Any]:
-        """The hyperparameters, but for those that came later and have their default."""
+        """The hyperparameters, except those that were added later and have their default."""
         fields = type(self).model_fields.items()
         absent = {name for name, field in fields if came_later(field) and getattr(self, name) == field.default}
         return {name: value for name, value in self.model_dump(mode=mode).items() if name not in absent}
@@ -58,13 +58,13 @@ class Value(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _explained(cls, given: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
-        """A value that does not fit is an error in our words."""
+        """Turn pydantic's errors into our sentences."""
         try:
             return build(given)
         except ValidationError as error:
             every = error.errors()
             mine = [each for each in every if each["loc"][:1] == every[0]["loc"][:1]]
-            first = max(mine, key=lambda each: len(each["loc"]))  # where there are several forms, what came nearest
+            first = max(mine, key=lambda each: len(each["loc"]))  # of several permitted forms, the nearest one
             key = str(first["loc"][0]) if first["loc"] else cls.name
             message = first["msg"].removeprefix("Value error, ")
             message = message[0].lower() + message[1:].rstrip(".")
@@ -73,14 +73,14 @@ class Value(BaseModel):
             raise ThreefoldError(f"{cls.called} {key} of {cls.name} is '{first['input']}': {message}.") from error
 
     def __repr_args__(self) -> "Iterable[tuple[str | None, Any]]":
-        """What is not as usual: `EWC(strength=3.0)`."""
+        """The fields that are not at their defaults: `EWC(strength=3.0)`."""
         fields = type(self).model_fields
         return [(name, value) for name, value in super().__repr_args__() if not name or value != fields[name].default]
 
     __str__ = BaseModel.__repr__
 
     def written(self) -> str:
-        """As the command line writes it, without what is usual: `cnn:channels=16-32,norm=group`."""
+        """Its text on the command line, without defaults: `cnn:channels=16-32,norm=group`."""
         return written_as(type(self), self.name, self.model_dump(mode="json"))
 
 
@@ -89,7 +89,7 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")  # so that the command line can wri
 
 
 def check_name(what: str, name: str, taken: Container[str]) -> None:
-    """Can something of the user's have this name on the command line?"""
+    """Check that a user's object can have this name on the command line."""
     if not isinstance(name, str) or not NAME.fullmatch(name) or name == "all":
         raise ThreefoldError(f"{what} must be a letter, then letters, digits, - or _ (not 'all'), got '{name}'.")
     if name in taken:
@@ -97,7 +97,7 @@ def check_name(what: str, name: str, taken: Container[str]) -> None:
 
 
 def written_as(kind: type[Value] | None, name: str, every: Mapping[str, Any]) -> str:
-    """The text of a value of this kind, which need not be known here, with these hyperparameters."""
+    """The text of a value with these hyperparameters; its kind need not be known here."""
     usual = kind().model_dump(mode="json") if kind else {}
     chosen = {key: value for key, value in every.items() if key not in usual or value != usual[key]}
     pairs = ",".join(f"{key}={as_text(value)}" for key, value in chosen.items())
@@ -105,12 +105,12 @@ def written_as(kind: type[Value] | None, name: str, every: Mapping[str, Any]) ->
 
 
 def listed(given: Any) -> Any:
-    """A list as the command line writes it: `16-32`; numbers may be negative, or written as `1e-05`."""
+    """Parse a list as on the command line: `16-32`; numbers may be negative, or written as `1e-05`."""
     return re.split(r"(?<=[^-])(?<![0-9.][eE])-", given) if isinstance(given, str) else given
 
 
 def must_be(what: str) -> WrapValidator:
-    """One sentence for whatever is wrong with a list: pydantic's would be about one number in it."""
+    """One error for a whole list, as pydantic's would be about a single number in it."""
 
     def checked(given: Any, check: Callable[[Any], Any]) -> Any:
         try:
@@ -131,7 +131,7 @@ def as_text(value: Any) -> str:
 
 
 def pairs_of(text: str, what: str) -> tuple[str, dict[str, str]]:
-    """The name and the hyperparameters in `name:key=value,key=value`; `what` it is, for sentences."""
+    """The name and the hyperparameters in `name:key=value,key=value`; `what` is the kind of value, for errors."""
     name, colon, listed = text.partition(":")
     if colon and not listed:
         raise ThreefoldError(f"{what} '{text}' has nothing after the colon; use {name} or {name}:key=value.")
@@ -147,7 +147,7 @@ def pairs_of(text: str, what: str) -> tuple[str, dict[str, str]]:
 
 
 def build(kinds: Mapping[str, type[V]], what: str, name: str, given: Mapping[str, Any]) -> V:
-    """The value of that name with its hyperparameters checked."""
+    """Build the value of that name, with its hyperparameters checked."""
     if name not in kinds:
         raise unknown(what, name, kinds)
     check_keys(kinds[name], what, given)
@@ -155,7 +155,7 @@ def build(kinds: Mapping[str, type[V]], what: str, name: str, given: Mapping[str
 
 
 def known(kinds: Mapping[str, type[V]], what: str, given: V, advice: str = "") -> V:
-    """A value of one of these kinds. What a subclass computes its key would not tell."""
+    """Check that a value is of one of these kinds, not of a subclass, which keys would not distinguish."""
     if type(given) not in kinds.values():
         raise ThreefoldError(
             f"{what} must be one of {', '.join(kinds)}, got a {type(given).__name__}, which is none of them{advice}."
@@ -164,7 +164,7 @@ def known(kinds: Mapping[str, type[V]], what: str, given: V, advice: str = "") -
 
 
 def check_keys(kind: type[Value], what: str, given: Mapping[str, Any]) -> None:
-    """Are these hyperparameters that it has?"""
+    """Refuse hyperparameters that it does not have."""
     for key in given:
         if key not in kind.model_fields:
             if not kind.model_fields:

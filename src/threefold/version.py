@@ -16,5 +16,5 @@ def _version() -> str:
 VERSION = _version()
 
 NUMERICS = 1
-"""Part of every run's key. Raise it when a change is meant to alter results, and freeze the rows of tests/learning
-anew: runs that were stored before stay, and none is taken for a new one."""
+"""Part of every run's key. Raise it when a change is meant to alter results, and regenerate the frozen rows of
+tests/learning: earlier stored runs stay, and none is mistaken for a new one."""

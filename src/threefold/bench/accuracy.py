@@ -1,4 +1,4 @@
-"""That speed does not cost accuracy: the same cohorts trained in two ways, on real data, seed by seed."""
+"""Checks that speed does not cost accuracy: the same cohorts trained in two ways, on real data, seed by seed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def compare(
     methods: Sequence[str] = METHODS,
     hidden: int | None = None,
 ) -> Iterator[Compared]:
-    """On a GPU captured steps, TF32 and compiled gradients, in Class-IL; anywhere, cells together beside each alone."""
+    """On a GPU captured steps, TF32 and compiled gradients, in Class-IL; anywhere, cells trained together or alone."""
     stream = kind(load("mnist"))
     stream.only = TASKS
     training = partial(Training, iters, stream.defaults.batch, MLPNetwork(width=hidden or stream.defaults.hidden))

@@ -1,4 +1,4 @@
-"""What testing during training costs: whole trainings with tests after every 100 steps, and without."""
+"""The cost of testing during training: whole trainings with tests after every 100 steps, and without."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The floor of a step: no step is faster than its matrix products, nor than moving what it must read and write."""
+"""The floor of a step: its matrix products, or the memory that it must read and write, whichever takes longer."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ ADAM = 28  # bytes for each weight: itself, mean and square read and written, th
 
 @dataclass(frozen=True)
 class Rates:
-    """What the device does best, measured: a large product, a large copy."""
+    """The device's highest measured rates: of a large product, and of a large copy."""
 
     products: float  # floating-point operations per millisecond
     memory: float  # bytes per millisecond, read and written
@@ -25,7 +25,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Floor:
-    """Milliseconds that a step takes at least."""
+    """The least milliseconds that a step can take."""
 
     products: float
     memory: float
@@ -54,13 +54,13 @@ def rates(device: torch.device, rounds: int = 9) -> Rates:
 def floor_of(stack: ReplicaStack, rates: Rates) -> Floor:
     """Counted: the products of one step, and what it must move. Takes two steps.
 
-    What must be moved is Adam's share, what the method remembers (read once), and path integrals (written as well).
+    The memory moved is Adam's, the method's memory (read once), and path integrals (written as well).
     """
     training = Training(1, stack.setting.batch, stack.setting.network)
     sampler, step = Sampler(stack, training), TrainingStep(stack)
     sampler.prepare(0)
     given = sampler.at(0)
-    step.take(*given)  # which finds out what the step does: not to be counted
+    step.take(*given)  # determines the plan of the step, which is not counted
     with FlopCounterMode(display=False) as counter:
         step.take(*given)
     assert step.plan is not None

@@ -1,4 +1,4 @@
-"""How long a grid takes compared with as many seeds: whole short trainings, with all that happens between tasks."""
+"""The time of a grid compared with that of as many seeds: whole short trainings, including the work between tasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

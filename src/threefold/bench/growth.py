@@ -1,4 +1,4 @@
-"""How a step's time grows with the cohort, the network and the number of tasks, and what the host does beside it."""
+"""How a step's time grows with the cohort, the network and the number of tasks, and the time of the host's work."""
 
 import statistics
 import time
@@ -23,7 +23,7 @@ TASKS = (5, 10, 20, 50)
 
 @dataclass(frozen=True)
 class Grown:
-    """Milliseconds per training step of all replicas, where one thing is so large."""
+    """Milliseconds per training step of all replicas, for one size of one quantity."""
 
     what: str
     size: int
@@ -61,7 +61,7 @@ def grow(
 
 @dataclass(frozen=True)
 class HostWork:
-    """Milliseconds for each network of what a step does not do, where so many are trained at once."""
+    """Milliseconds of the host's work for each network, for this many networks at once."""
 
     replicas: int
     begin: float
@@ -99,7 +99,7 @@ def host_work(device: str, rounds: int = 3, replicas: Sequence[int] | None = Non
 
 
 def _now(device: torch.device) -> float:
-    """Seconds, when all is done that was begun."""
+    """The time in seconds, after the device has finished all work."""
     wait(device)
     return time.perf_counter()
 

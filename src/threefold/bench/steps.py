@@ -1,6 +1,6 @@
 """How long a training step takes, compared with the same networks one by one and the bare matrix products.
 
-All are measured in one process, in turns, on the same shapes, batches and data; what is reported are medians.
+All are measured in one process, in turns, on the same shapes, batches and data; medians are reported.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +77,7 @@ def bench(device: str, replicas: Sequence[int] = (1, 4, 20), rounds: int = 9) ->
 def bench_methods(device: str, kind: type[Stream] = Split, replicas: int = 20, rounds: int = 9) -> Iterator[Cost]:
     """A step on the second task, with every method: in Class-IL, or where else it can be used."""
     where = torch.device(device)
-    stream = kind(stand_in(4_000))  # what a step costs does not depend on how much data there are
+    stream = kind(stand_in(4_000))  # a step's time does not depend on the amount of data
     with torch.no_grad():
         best = rates(where)
         none = {name: second_task(stream, Method(), name, replicas, where, best)[0] for name in ("class", "task")}
@@ -175,7 +175,7 @@ def second_task(
 
 
 def _steps(stack: ReplicaStack, ahead: int) -> tuple[Callable[[], None], Sampler]:
-    """Takes one step after another, as training does with so many steps ahead."""
+    """A function that takes one step after another, as in training with this many steps ahead."""
     runner, sampler, number = (
         runner_for(stack),
         Sampler(stack, Training(MANY, stack.setting.batch, stack.setting.network)),

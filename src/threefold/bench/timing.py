@@ -1,4 +1,4 @@
-"""Medians of things measured in turns."""
+"""Medians of times measured in turns."""
 
 import statistics
 import time
@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 import torch
 
 Row = dict[str, str | int | float]
-"""What was measured as a row of a table, by the names of its columns."""
+"""A measurement as a row of a table, by column names."""
 
 WARM_UP = 3
-AT_A_TIME = 20  # calls timed together on a GPU, which takes them in while it works
+AT_A_TIME = 20  # calls timed together on a GPU, as launches are asynchronous
 
 
 def medians(functions: Mapping[str, Callable[[], None]], rounds: int, device: torch.device) -> dict[str, float]:
@@ -32,7 +32,7 @@ def medians(functions: Mapping[str, Callable[[], None]], rounds: int, device: to
 def trainings(
     functions: Mapping[str, Callable[[], dict[str, float]]], rounds: int, device: str
 ) -> dict[str, dict[str, float]]:
-    """Whole trainings in turns, each of which gives seconds by what they went to: the median of each, and of all."""
+    """Run whole trainings in turns, each of which returns seconds by phase: medians of each phase and of the sum."""
     taken: dict[str, list[dict[str, float]]] = {name: [] for name in functions}
     for turn in range(-1, rounds):  # the first is not counted
         for name in list(functions)[:: 1 if turn % 2 else -1]:  # none is always the first

@@ -1,17 +1,17 @@
-"""The command line. Loads the rest of threefold only when a command needs it, so that help is quick."""
+"""The command line. It imports the rest of threefold only when a command needs it, so that help is fast."""
 
 import os
 
 from threefold.cli import stopping
 
-# Threads that spin while they wait make a busy machine crawl: a short run beside others took 38 s instead of 8. A short
-# spin keeps a quiet machine quick. It must be said before torch is loaded; what the user has set stays.
+# Threads that spin while waiting slow down a busy machine: a short run next to others took 38 s instead of 8. A short
+# spin keeps an idle machine fast. It must be set before torch is loaded; a value set by the user is kept.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 
 def main() -> None:
-    """Entry point of the `threefold` command. Signals come first: everything else takes a while to load."""
+    """Entry point of the `threefold` command. Signal handlers are installed first, as other imports take a while."""
     stopping.install()
     from threefold.cli.app import main
 

@@ -24,7 +24,7 @@ from threefold.cli import (
 from threefold.errors import ThreefoldError
 from threefold.text import printable
 
-INTERRUPTED = 130  # what the argument parser makes of KeyboardInterrupt
+INTERRUPTED = 130  # the argument parser's exit status for KeyboardInterrupt
 
 app = typer.Typer(
     name="threefold",
@@ -73,7 +73,7 @@ def main() -> None:
     """Run the command that was typed, and exit."""
     try:
         standard_streams.prepare()
-        if not stopping.trains():  # what trains says itself when it has loaded
+        if not stopping.trains():  # commands that train call it themselves once loaded
             stopping.loaded()
         status = app(standalone_mode=False)
         sys.stdout.flush()
@@ -84,9 +84,9 @@ def main() -> None:
     except Exception as error:
         if stopping.interrupted():
             status = INTERRUPTED
-        elif not hasattr(error, "format_message"):  # what is not an error of the argument parser is ours
+        elif not hasattr(error, "format_message"):  # not an error of the argument parser, so ours
             raise
-        elif type(error).__name__ == "NoArgsIsHelpError":  # it shows the help itself
+        elif type(error).__name__ == "NoArgsIsHelpError":  # it has shown the help already
             sys.exit(2)
         else:
             fail(usage.sentence(error))

@@ -76,13 +76,13 @@ def bench(
 
 
 class Measurement(Protocol):
-    """What a benchmark gives."""
+    """A benchmark's result."""
 
     def row(self) -> "Row": ...
 
 
 def _show(title: str, found: Iterable[Measurement]) -> None:
-    """A table of what was measured; text is at the left, numbers at the right."""
+    """Print a table of measurements; text is left-aligned, numbers right-aligned."""
     from rich.table import Table
 
     rows = [each.row() for each in found]

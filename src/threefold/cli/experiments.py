@@ -71,7 +71,7 @@ def experiment(
 def _train(
     experiments: "dict[str, Experiment]", asked: "Options", until: float | None, per_cohort: float | None, store: Path
 ) -> None:
-    """Train experiments, by how the command line names them, and show what they came to."""
+    """Train experiments, by their names on the command line, and show their results."""
     from threefold.cli.summary import show
     from threefold.experiments import Failed, Stopped, sections, train_requests
     from threefold.experiments.experiment_request import experiment_request

@@ -1,4 +1,4 @@
-"""`threefold list`: what there is."""
+"""`threefold list`: the known methods, streams, networks and so on."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
@@ -41,7 +41,7 @@ def listing(
 
 
 def _table(*columns: str, widths: "Mapping[str, int] | None" = None) -> "Table":
-    """`widths`: of columns that are not to take the place of others."""
+    """`widths`: fixed widths of columns."""
     from rich.table import Table
 
     table = Table(show_lines=True)
@@ -97,12 +97,12 @@ def _values_of(what: str) -> "Table":
 
 
 def _first_line(own: object) -> str:
-    """What the docstring of something of the user's says first."""
+    """The first line of the docstring of a user's object."""
     return ((own.__doc__ or "").strip().splitlines() or [""])[0]
 
 
 def _fields(kind: "type[Value]") -> str:
-    """The hyperparameters of a value, what each means and what it is if not given."""
+    """The hyperparameters of a value, each with its meaning and default."""
     from threefold.values import as_text
 
     defaults = kind().model_dump(mode="json")
@@ -114,7 +114,7 @@ def _fields(kind: "type[Value]") -> str:
 
 
 def _values(field: "FieldInfo") -> str:
-    """What it may be, where that is a choice of words."""
+    """The permitted values, if they are a choice of words."""
     if get_origin(field.annotation) is not Literal:
         return ""
     *most, last = get_args(field.annotation)
@@ -122,7 +122,7 @@ def _values(field: "FieldInfo") -> str:
 
 
 def _default(method: str, name: str, field: "FieldInfo") -> str:
-    """A hyperparameter without a default has the paper's, by stream and scenario, or must be given."""
+    """The default, which may be the paper's by stream and scenario, or that a value must be given."""
     from threefold.methods.paper import chosen, optional
     from threefold.scenarios import SCENARIOS
     from threefold.streams import STREAMS

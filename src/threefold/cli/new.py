@@ -41,5 +41,5 @@ def new(
 
 
 def _class_name(name: str) -> str:
-    """`my_method` as a class is called: `MyMethod`."""
+    """The class name for `my_method`: `MyMethod`."""
     return "".join(word[:1].upper() + word[1:] for word in name.split("_"))

@@ -11,7 +11,7 @@ from threefold.errors import ThreefoldError
 
 
 def _until(seconds: float | None) -> float | None:
-    """When a time limit is over. It counts from the command on, so that importing PyTorch and planning are in it."""
+    """When a time limit expires. It counts from the start of the command, including imports and planning."""
     if seconds is None:
         return None
     if not seconds > 0:

@@ -1,4 +1,4 @@
-"""`threefold report`, `status` and `merge`: what is in a store."""
+"""`threefold report`, `status` and `merge`: the content of stores."""
 
 from pathlib import Path
 from typing import Annotated

@@ -175,7 +175,7 @@ def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", st
 
 
 def shortened(results: "Sequence[Result]", store: Path) -> str | None:
-    """A sentence that says what was cut short, and the command that runs it in full: for the paper's data alone."""
+    """A sentence on what was shortened, with the command that runs it in full; only for the paper's data."""
     from threefold.experiments.command import at, run_command
 
     cell, seeds = results[0].cell, len(results[0].seeds)

@@ -1,4 +1,4 @@
-"""Standard output and standard error that are closed, full, or read only in part."""
+"""Handles standard output and standard error that are closed, full, or only partly read."""
 
 import os
 import sys
@@ -9,18 +9,18 @@ from threefold.errors import ThreefoldError
 
 
 def prepare() -> None:
-    """Make the standard streams safe to write to, or say why they are not.
+    """Make the standard streams safe to write to, or raise an error.
 
-    A descriptor that is closed would be given to the next file that is opened, such as the store, and whatever a
-    library writes to standard error would end in it: so it is opened on the null device. Without standard error a
-    command does its work; without standard output its results could not be seen, so it is refused.
+    A closed descriptor would be reused for the next opened file, such as the store, which would then receive whatever
+    a library writes to standard error: so it is opened on the null device. Without standard error a command works;
+    without standard output its results could not be seen, so it is refused.
     """
     closed = _open_missing_descriptors()
     sys.stderr = _safe(sys.stderr, 2)
     if 1 in closed or sys.stdout is None:
         raise ThreefoldError("standard output is closed; redirect it to a file or to /dev/null.")
     sys.stdout = _safe(sys.stdout, 1)
-    if isinstance(sys.stdout, TextIOWrapper):  # a terminal that cannot show a sign is no reason to fail
+    if isinstance(sys.stdout, TextIOWrapper):  # a character that the terminal cannot show is no reason to fail
         sys.stdout.reconfigure(errors="replace")
 
 
@@ -30,17 +30,17 @@ def _open_missing_descriptors() -> list[int]:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
             closed.append(descriptor)
     return closed
 
 
 def _safe(stream: TextIO | None, descriptor: int) -> TextIO:
-    if stream is None:  # so Python has it where the descriptor was closed
+    if stream is None:  # Python's value for a closed descriptor
         return TextIOWrapper(BufferedWriter(Descriptor(descriptor)), errors="backslashreplace", line_buffering=True)
     try:
         plain = isinstance(stream, TextIOWrapper) and stream.fileno() == descriptor
-    except (OSError, UnsupportedOperation):  # a stream in memory
+    except (OSError, UnsupportedOperation):  # an in-memory stream
         plain = False
     if not plain:
         return stream
@@ -55,7 +55,7 @@ def _safe(stream: TextIO | None, descriptor: int) -> TextIO:
 
 
 class Descriptor(FileIO):
-    """Drops what is no longer read (`threefold list methods | head -1`); a full disk is reported once, if possible.
+    """Drops output that is no longer read (`threefold list methods | head -1`); a full disk is reported once.
 
     Training must continue, and end with its own status, even if its output is no longer read.
     """

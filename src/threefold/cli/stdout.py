@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 def write(content: str) -> None:
-    """Write text as it is, now: a full disk is reported in a sentence (`standard_streams`), not when Python exits."""
+    """Write text and flush it, so that a full disk is reported properly (`standard_streams`), not when Python exits."""
     sys.stdout.write(content)
     sys.stdout.flush()
 
 
 def write_foreign(content: str) -> None:
-    """Write text that may hold names from files: whole to a file or pipe, but nothing that a terminal would obey."""
+    """Write text that may contain names from files: as it is to a file or pipe, without control codes to a terminal."""
     write(printable(content) if sys.stdout.isatty() else content)
 
 
 @contextmanager
 def console(width: int) -> "Iterator[Console]":
-    """A console of rich's whose text is written at the end; so many columns wide where there is no terminal."""
+    """A rich console whose text is written at the end; `width` columns wide if there is no terminal."""
     from rich.console import Console
 
     terminal, text = sys.stdout.isatty(), StringIO()
@@ -34,5 +34,5 @@ def console(width: int) -> "Iterator[Console]":
 
 
 def say(line: str) -> None:
-    """Write a line for people to read."""
+    """Write a line of text."""
     write(f"{printable(line)}\n")

@@ -1,11 +1,11 @@
-"""How a command stops when it is asked to: by Ctrl-C, SIGTERM, SIGHUP or a time limit.
+"""How a command stops on request: by Ctrl-C, SIGTERM, SIGHUP or a time limit.
 
-A command that trains exits with status 3, because the same command goes on; any other with 128 and the signal's number,
-as usual. What a signal does depends on how far the command is:
+A command that trains exits with status 3, because the same command goes on; any other with 128 plus the signal's
+number, as usual. The effect of a signal depends on the phase of the command:
 
 - while it loads (`LOADING`, the seconds that importing PyTorch takes) and when it is done, it exits at once;
-- while it prepares or reports (`RUNNING`), KeyboardInterrupt is raised, so that files and locks are tidied up;
-- while it trains (`stopping`), the training is asked to stop, and stops within a few steps. A second Ctrl-C is raised.
+- while it prepares or reports (`RUNNING`), KeyboardInterrupt is raised, so that files and locks are cleaned up;
+- while it trains (`stopping`), training stops within a few steps. A second Ctrl-C raises KeyboardInterrupt.
 
 Nothing heavy may be imported here: `main` installs the handler before everything else.
 """
@@ -34,11 +34,11 @@ class Phase(Enum):
 
 
 class _Received:
-    """What signals have come, and how far the command is."""
+    """The received signals, and the phase of the command."""
 
     def __init__(self) -> None:
         self.phase = Phase.LOADING
-        self.signal: int | None = None  # the first that came
+        self.signal: int | None = None  # the first one received
         self.raised = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -57,7 +57,7 @@ _process = _Received()
 
 
 def install() -> None:
-    """Handle the signals that ask a process to stop, from now on. Those that are ignored (nohup) stay ignored."""
+    """Install handlers for the signals that stop a process. Those that are ignored (nohup) stay ignored."""
     global _process
     _process = _Received()
     _take_signals()
@@ -65,7 +65,7 @@ def install() -> None:
 
 
 def _take_signals() -> None:
-    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+    if threading.current_thread() is not threading.main_thread():  # handlers can only be set there
         return
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -73,29 +73,29 @@ def _take_signals() -> None:
 
 
 def _ignore_signals() -> None:
-    """Python is about to end, with the status it has: a signal would only change that."""
+    """Ignore signals while Python exits, as they would change its status."""
     for number in SIGNALS:
         if signal.getsignal(number) == _process.handle:
             signal.signal(number, signal.SIG_IGN)
 
 
 def loaded() -> None:
-    """The command has imported what it needs, and begins to do something.
+    """The command's imports are done, and its work begins.
 
-    Libraries may have taken a signal for themselves meanwhile: Ray does.
+    Handlers are installed again, as libraries such as Ray may have replaced them.
     """
     _take_signals()
     _process.phase = Phase.RUNNING
 
 
 def done() -> None:
-    """Nothing is left to tidy up."""
+    """Nothing is left to clean up."""
     _process.phase = Phase.LOADING
 
 
 @contextmanager
 def stopping(until: float | None) -> Iterator[Callable[[], bool]]:
-    """A function that says whether training should stop: `until` is a moment of `time.monotonic`."""
+    """A function that returns whether training should stop; `until` is a time of `time.monotonic`."""
 
     def stop() -> bool:
         return _process.signal is not None or (until is not None and time.monotonic() >= until)
@@ -108,7 +108,7 @@ def stopping(until: float | None) -> Iterator[Callable[[], bool]]:
 
 
 def stopped(left: int) -> NoReturn:
-    """Training stopped as asked: say how many runs are left, and exit."""
+    """Training stopped on request: print how many runs are left, and exit."""
     from typer import Exit
 
     print(
@@ -123,16 +123,16 @@ def interrupted() -> bool:
 
 
 def trains() -> bool:
-    """Is the command one that trains and stores, so that it resumes where it was stopped?"""
+    """Does the command train and store, so that it can be resumed?"""
     return any(word in TRAINING_COMMANDS for word in sys.argv[1:2])
 
 
 def status() -> int:
-    """The exit status of a command that was interrupted."""
+    """The exit status of an interrupted command."""
     return MORE_TO_DO if trains() else 128 + (_process.signal or signal.SIGINT)
 
 
 def sentence() -> str:
-    """What a command says that was interrupted."""
+    """The message of an interrupted command."""
     goes_on = "; the same command goes on from the last finished task" if trains() else ""
     return f"threefold: stopped{goes_on}."

@@ -1,4 +1,4 @@
-"""What `reproduce` and `experiment` print when they end: the numbers; all the evidence is in `threefold report`."""
+"""What `reproduce` and `experiment` print at the end: the numbers; details are in `threefold report`."""
 
 import shlex
 from collections import Counter
@@ -17,7 +17,7 @@ from threefold.text import printable
 
 
 def show(sections: Sequence[Section], store: Path) -> None:
-    """The tables, what they came to, and where to find more."""
+    """Print the tables, the verdicts, and where to find more."""
     with console(120) as screen:
         _print(screen, sections, store)
 
@@ -40,7 +40,7 @@ def _print(screen: Console, sections: Sequence[Section], store: Path) -> None:
 
 
 def shortened(section: Section, store: Path) -> str:
-    """A sentence that says what is less than the experiment's own file asks for, and the command for all of it."""
+    """A sentence on what was shortened from the experiment's file, with the command that runs it in full."""
     if not section.shortened:
         return ""
     full = dict.fromkeys(map(_in_full, section.command.split(" && ")))
@@ -49,7 +49,7 @@ def shortened(section: Section, store: Path) -> str:
 
 
 def _in_full(command: str) -> str:
-    """The same command without what makes it shorter."""
+    """The command without the options that shorten it."""
     words = iter(shlex.split(command))
     kept = []
     for word in words:

@@ -1,4 +1,4 @@
-"""What the argument parser found wrong, in our kind of sentence: the field, the value, and what it must be."""
+"""Rewrites the argument parser's errors as our sentences: the field, the value, and what it must be."""
 
 import re
 import sys
@@ -9,11 +9,11 @@ from typer.core import TyperCommand
 
 from threefold.errors import ThreefoldError, unknown
 
-PARSER = "Input should be "  # how the parser begins to say what a value must be
+PARSER = "Input should be "  # the parser's prefix for what a value must be
 
 
 class Command(TyperCommand):
-    """A command that refuses an option given twice: it is unclear which of the two was meant."""
+    """A command that refuses an option given twice, as it is unclear which one is meant."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         seen: dict[str, str] = {}
@@ -25,7 +25,7 @@ class Command(TyperCommand):
 
 
 def _single_values(params: Sequence[Any], words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The options that were typed and take one value, each with that."""
+    """The typed options that take one value, with their values."""
     options = {opt: param for param in params for opt in param.opts if opt.startswith("-") and not param.is_flag}
     rest = iter(words)
     for word in rest:
@@ -39,7 +39,7 @@ def _single_values(params: Sequence[Any], words: Sequence[str]) -> Iterator[tupl
 
 
 def sentence(error: Any) -> str:
-    """One sentence about an error of the argument parser."""
+    """A sentence for an error of the argument parser."""
     command = error.ctx.command if getattr(error, "ctx", None) else None
     params = getattr(command, "params", [])
     match type(error).__name__:
@@ -67,7 +67,7 @@ def sentence(error: Any) -> str:
 
 
 def _name(param: Any) -> str:
-    """An option or argument as the command line has it."""
+    """The name of an option or argument on the command line."""
     return max((str(opt).lstrip("-") for opt in param.opts), key=len)
 
 
@@ -76,7 +76,7 @@ def _meaning(param: Any) -> str:
 
 
 def _given(param: Any) -> str | None:
-    """The value of an option as it was typed; the last one counts."""
+    """The typed value of an option; the last one counts."""
     words = sys.argv
     for place in range(len(words) - 1, 0, -1):
         name, equals, value = words[place].partition("=")

@@ -1,4 +1,4 @@
-"""Connects to a Ray cluster, as one that has its token; starts nothing and opens nothing."""
+"""Connects to an existing Ray cluster with its token; starts no processes and opens no ports."""
 
 import logging
 import socket
@@ -14,14 +14,14 @@ PATIENCE = 5.0  # seconds for a machine to answer
 
 @contextmanager
 def connection(address: str) -> Iterator[None]:
-    """Ray as this process sees it from now on; a connection that was there already is used, and stays."""
+    """A connection to Ray for this process; an existing connection is used, and left open."""
     if ray.is_initialized():
         yield
         return
     try:
         _check_port(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
-    except Exception as error:  # ValueError, ConnectionError, AuthenticationError, RuntimeError: Ray is free in this
+    except Exception as error:  # Ray may raise ValueError, ConnectionError, AuthenticationError, RuntimeError
         raise ThreefoldError(
             f"cluster '{address}' cannot be reached ({first_sentence(error)}); use a node of it, with its token"
             " (docs/cluster.md)."
@@ -33,7 +33,7 @@ def connection(address: str) -> Iterator[None]:
 
 
 def _check_port(address: str) -> None:
-    """Ray would wait for minutes for an address that does not answer."""
+    """Check that an address answers, as Ray would wait for minutes."""
     host, _, port = address.rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()

@@ -1,4 +1,4 @@
-"""The driver's side: cohorts become Ray tasks, and what they send back is passed on to the scheduler."""
+"""The driver's side: cohorts become Ray tasks, whose events are passed on to the scheduler."""
 
 import time
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from threefold.experiments.cohort import described
 from threefold.experiments.executor import too_large
 
 ATTEMPTS = 3  # without finishing a task in between
-WAIT = 0.5  # seconds for news
-LOOK = 1.0  # seconds between two looks at the nodes
+WAIT = 0.5  # seconds to wait for events
+LOOK = 1.0  # seconds between two queries of the nodes
 WITHOUT_LIMIT = 1 << 60  # bytes
 
 
@@ -34,14 +34,14 @@ class Remote:
 class Cluster:
     """A Ray cluster: as many cohorts at once as there are CPUs or GPUs, or shares of them."""
 
-    largest_first = True  # so that no large one is begun when all others are done
+    largest_first = True  # so that no large cohort starts when all others are done
 
     def __init__(self, device: str, share: float) -> None:
         if not (0 < share < 1 or (share >= 1 and share == int(share))):
             raise ThreefoldError(
                 f"per-cohort must be a whole number of CPUs or GPUs, or a fraction below 1, got {share:g}."
             )
-        self.refused: dict[str, str] = {}  # nodes that do not have our versions, and what they have
+        self.refused: dict[str, str] = {}  # nodes with other versions than ours, with those versions
         self.nodes: list[Mapping[str, Any]] = []
         self.looked = -LOOK
         self.cuda = device != "cpu" and any(node["Resources"].get("GPU") for node in self._nodes())
@@ -54,7 +54,7 @@ class Cluster:
         self.remotes: dict[Any, Remote] = {}
 
     def _need(self, share: float) -> dict[str, float]:
-        """What a cohort gets; with a GPU, its part of the machine's cores too."""
+        """A cohort's resources; with a GPU, its share of the machine's cores too."""
         if not self.cuda:
             return {"CPU": share}
         machines = [node["Resources"] for node in self._nodes() if node["Resources"].get("GPU")]
@@ -65,7 +65,7 @@ class Cluster:
         return " and ".join(f"{number:g} {name}s" for name, number in self.need.items())
 
     def memory(self, device: str) -> int:
-        """A worker's GPU memory is not known here: a cohort that is too large for it is halved."""
+        """Without limit, as a worker's GPU memory is unknown here: a cohort that is too large for it is halved."""
         if device == "cuda":
             return WITHOUT_LIMIT
         machines = [node["Resources"] for node in self._nodes() if node["Resources"].get("CPU")]
@@ -75,14 +75,14 @@ class Cluster:
         return max(0, self._slots() - len(self.remotes))
 
     def idle(self) -> int:
-        """Without what other users of the cluster have taken."""
+        """Excludes resources that other users of the cluster occupy."""
         return min(self.room(), self._times(ray.available_resources()))  # type: ignore[no-untyped-call]
 
     def _slots(self) -> int:
         return sum(self._times(node["Resources"]) for node in self._nodes())
 
     def _times(self, resources: Mapping[str, float]) -> int:
-        """For how many cohorts they are enough."""
+        """How many cohorts these resources suffice for."""
         return int(min(resources.get(name, 0) / number for name, number in self.need.items()))
 
     def _nodes(self) -> list[Mapping[str, Any]]:
@@ -107,13 +107,13 @@ class Cluster:
 
     def attend(self) -> None:
         ready: list[Any] = ray.wait(list(self.remotes), timeout=WAIT)[0]
-        if ready:  # and all others that are
+        if ready:  # and all others that are ready
             ready = ray.wait(list(self.remotes), num_returns=len(self.remotes), timeout=0)[0]
         for each in ready:
             try:
                 event = ray.get(next(each))
             except StopIteration:
-                self._ended(each, worker.WorkerError("it ended without a word"))
+                self._ended(each, worker.WorkerError("it ended without a result"))
             except OutOfMemoryError:  # the machine's memory ran out, and Ray ended the worker
                 self._ended(each, worker.TooLarge())
             except RayError as error:
@@ -158,7 +158,7 @@ class Cluster:
                 self._send(remote)
 
     def _refuse(self, node: str, found: Mapping[str, str], job: Job) -> None:
-        """A node with other versions gets no more cohorts."""
+        """Give no more cohorts to a node with other versions."""
         theirs, ours = (", ".join(f"{name} {v}" for name, v in each.items()) for each in (found, worker.versions()))
         where = next((each["NodeManagerAddress"] for each in self.nodes if each["NodeID"] == node), node)
         if node not in self.refused:

@@ -1,4 +1,4 @@
-"""What travels to workers: cohorts, which are small; their streams and data, which are not, once for each node."""
+"""Serialises cohorts for workers. They are small; their streams and data are large, and sent once to each node."""
 
 import warnings
 from collections.abc import Callable
@@ -21,7 +21,7 @@ TENSORS = ("train_x", "train_y", "test_x", "test_y")
 
 
 class _Packer(CloudPickler):
-    """Pickles a thing without the objects of one kind in it, which are listed instead."""
+    """Pickles an object without the parts of one type in it, which are listed instead."""
 
     def __init__(self, file: BytesIO, apart: type, name: Callable[[Any], Any]) -> None:
         super().__init__(file)  # type: ignore[no-untyped-call]
@@ -55,11 +55,11 @@ class ObjectStore:
     """The driver's side: streams and datasets that were put into the object store."""
 
     def __init__(self) -> None:
-        self.streams: dict[str, tuple[Stream, Ref]] = {}  # the stream too: its id is its own while it lives
+        self.streams: dict[str, tuple[Stream, Ref]] = {}  # by id; streams are kept, so that ids stay unique
         self.datasets: dict[Known, Ref] = {}
 
     def pack(self, cohort: Cohort) -> tuple[bytes, dict[str, Ref]]:
-        """A cohort without its stream, and where that is."""
+        """A cohort without its stream, and references to that."""
         content, streams = _pack(cohort, Stream, lambda stream: str(id(stream)))
         for name, stream in streams.items():
             if name not in self.streams:
@@ -71,17 +71,17 @@ class ObjectStore:
             stream, Dataset, lambda data: (data.name, data.fingerprint, data.is_normalized, data.features)
         )
         for known, data in datasets.items():
-            if known not in self.datasets:  # as arrays, which all workers of a node share
+            if known not in self.datasets:  # arrays are shared by all workers of a node
                 self.datasets[known] = ray.put({field: getattr(data, field).numpy() for field in TENSORS})
         return content, {known: self.datasets[known] for known in datasets}
 
 
-_streams: dict[str, Any] = {}  # what this worker has unpacked: the next cohort will need it again
+_streams: dict[str, Any] = {}  # unpacked streams, which later cohorts of this worker will need
 _datasets: dict[Known, Dataset] = {}
 
 
 def unpack(content: bytes, refs: dict[str, Ref]) -> Cohort:
-    """The worker's side: the cohort as the driver knows it."""
+    """The worker's side: rebuild the cohort."""
 
     def stream(name: str) -> object:
         if name not in _streams:
@@ -100,7 +100,7 @@ def _dataset(known: Known, ref: Ref) -> Dataset:
 
 
 def _from_cache(name: str, fingerprint: str, is_normalized: bool, features: str) -> Dataset | None:
-    """A known dataset from this machine's own folder, where it is whole. Features are not computed again."""
+    """A known dataset from this machine's own folder, if complete. Features are not computed again."""
     if features or name not in names() or any(file.state != "good" for file in check(name)):
         return None
     data = load(name).normalized() if is_normalized else load(name)

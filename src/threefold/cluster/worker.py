@@ -1,4 +1,4 @@
-"""The worker's side of a cohort: it is trained in a thread, and what the driver should know is streamed back."""
+"""The worker's side of a cohort: it is trained in a thread, and events are streamed back to the driver."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from threefold.results import Record
 from threefold.version import VERSION
 
 REPORT = 1.0  # seconds between two reports of progress
-AHEAD = 2  # events that may wait for the driver: a checkpoint is large
+AHEAD = 2  # events that may be queued for the driver, as checkpoints are large
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class TooLarge:
-    """It does not fit into memory."""
+    """The cohort does not fit into memory."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class WorkerError:
 
 @dataclass(frozen=True)
 class Kept:
-    """A finished task: the file of its checkpoint, with everything measured so far."""
+    """A finished task: the content of its checkpoint, including all measurements so far."""
 
     content: bytes
 
@@ -52,12 +52,12 @@ Send = Callable[[Event], None]
 
 
 def versions() -> dict[str, str]:
-    """What must be the same on all machines. For which accelerator torch was built need not be."""
+    """The versions that must be the same on all machines; torch's accelerator build may differ."""
     return {"threefold": VERSION, "torch": torch.__version__.partition("+")[0]}
 
 
 class Streamed(Checkpoint):
-    """A checkpoint that is not kept here: the driver has the last one, and gets the next."""
+    """A checkpoint that is sent to the driver instead of being stored here."""
 
     def __init__(self, name: str, last: bytes | None, send: Send) -> None:
         super().__init__(Path(f"{name}.pt"))
@@ -82,7 +82,7 @@ class Streamed(Checkpoint):
 
 
 def train(packed: bytes, refs: dict[str, Ref], checkpoint: bytes | None, threads: int) -> Iterator[Event]:
-    """Train a cohort from its checkpoint on; the last event is its end."""
+    """Train a cohort, from its checkpoint if given; the last event is the outcome."""
     try:
         cohort = unpack(packed, refs)
     except Exception as error:
@@ -107,7 +107,7 @@ def _train(cohort: Cohort, checkpoint: bytes | None, threads: int, events: "Queu
             last = time.monotonic()
             try:
                 events.put_nowait(progress)
-            except Full:  # training does not wait for the driver to hear of its progress
+            except Full:  # training does not wait for the driver to read progress
                 return
 
     try:
@@ -128,7 +128,7 @@ def _in_words(error: Exception) -> str:
 
 
 def remote() -> Any:
-    """`train` as a Ray task. It is pickled whole, so that a worker with another threefold, or none, can say so."""
+    """`train` as a Ray task. It is pickled by value, so that workers with another threefold, or none, can report it."""
 
     def cohort(wanted: dict[str, str], *given: Any) -> Iterator[Any]:
         from importlib import metadata

@@ -35,7 +35,7 @@ REGISTERED: dict[str, Callable[[], Dataset]] = {}
 
 
 def register_dataset(name: str, read: Callable[[], Dataset]) -> None:
-    """Make data of your own known by a name: `--data NAME`, `split-NAME`. `read` is called when they are asked for."""
+    """Register your own data by name: `--data NAME`, `split-NAME`. `read` is called when they are needed."""
     check_name("name of a dataset", name, CATALOG)
     if not callable(read):
         raise ThreefoldError(f"dataset must be given as a function that reads it, got {read!r}.")
@@ -43,11 +43,11 @@ def register_dataset(name: str, read: Callable[[], Dataset]) -> None:
 
 
 def load(name_or_path: str | Path, *, report: Report | None = None) -> Dataset:
-    """A known dataset by name, fetched if need be, or the user's own from a path that ends in .npz; or several joined,
+    """A known dataset by name, fetched if necessary, the user's own from a path that ends in .npz, or several joined,
     `mnist+fashion-mnist`.
 
-    The sums of a known dataset's files are checked at every load: that takes a twentieth of a second for MNIST, and a
-    disk can go bad at any time.
+    The checksums of a known dataset's files are verified at every load: that takes 50 ms for MNIST, and disks can fail
+    at any time.
     """
     pieces = str(name_or_path).split("+")
     if len(pieces) > 1 and all(pieces) and not os.path.exists(name_or_path):
@@ -67,13 +67,13 @@ def load(name_or_path: str | Path, *, report: Report | None = None) -> Dataset:
 
 
 def fetch(name: str, *, report: Report | None = None) -> Path:
-    """Make sure that a known dataset is in the data folder, whole and verified; the folder its files are in."""
+    """Make sure that a known dataset is in the data folder, complete and verified; returns the folder of its files."""
     files = obtain(_entry(name), report=report)
     return Path(os.path.commonpath([path.parent for path in files.paths.values()]))
 
 
 def check(name: str) -> list[FileState]:
-    """Look at a known dataset's files in the data folder; fetches nothing, changes nothing."""
+    """The states of a known dataset's files in the data folder; fetches and changes nothing."""
     entry = _entry(name)
     cache = Cache(home(), entry)
     survey = cache.survey()

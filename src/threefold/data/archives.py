@@ -1,5 +1,5 @@
-"""Archives that others made (.tar.gz), read member by member: nothing is unpacked to the disk, and no more than a
-limit in memory."""
+"""Reads untrusted archives (.tar.gz) member by member: nothing is unpacked to disk, and only a limited amount in
+memory."""
 
 import gzip
 import tarfile
@@ -20,7 +20,7 @@ _DAMAGE = (tarfile.TarError, EOFError, OSError, ValueError, RecursionError, zlib
 
 
 def from_archive(stream: BinaryIO, files: Sequence[File]) -> Delivery:
-    """The files in an archive, wherever in it they lie. What follows the last of them is not read."""
+    """The files in an archive, in any folder of it. Nothing after the last of them is read."""
     wanted = {file.name: file for file in files}
     for name, content in members(stream, {file.name: file.limit for file in files}):
         if name in wanted:
@@ -30,10 +30,10 @@ def from_archive(stream: BinaryIO, files: Sequence[File]) -> Delivery:
 
 
 def members(stream: BinaryIO, limits: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
-    """The regular members of these names, whatever folder they are in; of each at most one byte more than its limit.
+    """The regular members of these names, in any folder; at most one byte more than its limit is read of each.
 
-    A short archive may unpack to terabytes, in the members we want, those we pass over or the headers between them, so
-    what is unpacked is counted.
+    A short archive may unpack to terabytes, in the members we need, those we skip or the headers between them, so the
+    unpacked bytes are counted.
     """
     try:
         with gzip.GzipFile(fileobj=stream) as unpacked:
@@ -49,7 +49,7 @@ def members(stream: BinaryIO, limits: Mapping[str, int]) -> Iterator[tuple[str, 
 
 
 class _Counted:
-    """What an archive unpacks to, as far as the limit."""
+    """A stream of an archive's unpacked bytes, up to the limit."""
 
     def __init__(self, stream: gzip.GzipFile) -> None:
         self._stream, self._left = stream, UNPACKED

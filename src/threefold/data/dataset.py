@@ -25,8 +25,8 @@ class Dataset:
     """Samples and labels, checked once and never changed after.
 
     Build one with `from_arrays`; the plain constructor checks nothing. The fingerprint is the SHA-256 of what the four
-    tensors hold (shapes and values), so it is the same whichever source, file or memory layout they came from, and
-    a run's key can stand on it.
+    tensors hold (shapes and values), so it does not depend on source, file or memory layout, and can be part of a
+    run's key.
     """
 
     name: str
@@ -73,10 +73,10 @@ class Dataset:
         return self.seeds.index(seed) if seed in self.seeds else (seed - 1) % len(self.seeds)
 
     def validation(self, share: float) -> Self:
-        """A dataset in which this share of every class's training samples, the last ones, takes the test set's place.
+        """A dataset in which this share of every class's training samples, the last ones, replaces the test set.
 
-        For choosing hyperparameters: its samples are the training data's alone, so nothing of the test set is seen.
-        Of every class there must be samples on both sides.
+        It is for choosing hyperparameters: all its samples are training data, so the test set is not used. Every class
+        must have samples on both sides.
         """
         if not 0 < share < 1:
             raise ThreefoldError(f"validation share must be more than 0 and less than 1, got {share}.")
@@ -221,7 +221,7 @@ def _scaled(x: NDArray[np.float32], mean: NDArray[np.float64], deviation: NDArra
 
 
 def _pieces(x: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
-    """A few samples at a time: as float64 all of them would take twice the memory of the data."""
+    """A few samples at a time, as all of them in float64 would take twice the memory of the data."""
     return (x[first : first + _AT_ONCE] for first in range(0, len(x), _AT_ONCE))
 
 
@@ -231,7 +231,7 @@ def _held_out(share: float, samples: int) -> int:
 
 
 def _numpy(field: str, value: object) -> NDArray[Any]:
-    """The value as a numpy array; it may still share memory with what was given."""
+    """The value as a numpy array, which may share memory with it."""
     if isinstance(value, Tensor):
         # numpy has no bfloat16, and all floats end as float32 anyway
         return (value.float() if value.is_floating_point() else value).numpy(force=True)
@@ -253,7 +253,7 @@ def _inputs(field: str, value: object) -> NDArray[np.float32]:
     if given.size == 0:
         raise ThreefoldError(f"{field} has shape {given.shape} and is empty; it must hold at least one sample.")
     if given.dtype == np.uint8:
-        # into PyTorch's memory: NumPy asks for huge pages, for which a virtual machine may have to wait a second
+        # into PyTorch's memory: NumPy requests huge pages, which may take a virtual machine a second
         unit: NDArray[np.float32] = torch.empty(given.shape, dtype=torch.float32).numpy()
         np.divide(given, np.float32(255), out=unit)
         return unit
@@ -269,7 +269,7 @@ def _inputs(field: str, value: object) -> NDArray[np.float32]:
 
 
 def _check_kinds(train_x: Array, test_x: Array) -> None:
-    """Bytes are divided by 255 and floats are not: of one kind each, the two parts would differ in scale."""
+    """Refuse bytes in one part and floats in the other: only bytes are divided by 255, so scales would differ."""
     train, test = (str(x.dtype).removeprefix("torch.") for x in (train_x, test_x))
     if (train == "uint8") != (test == "uint8"):
         raise ThreefoldError(
@@ -307,7 +307,7 @@ def _column(name: str, pair: tuple[Array, Array], samples: tuple[int, int]) -> t
 
 
 def _check_classes(train_y: NDArray[np.int64], test_y: NDArray[np.int64]) -> None:
-    """Labels are 0…C−1 with none left out, and each occurs in both parts."""
+    """Check that labels are 0…C−1 without gaps, and that each occurs in both parts."""
     train, test = np.unique(train_y), np.unique(test_y)
     used = np.union1d(train, test)
     if used[-1] != len(used) - 1:

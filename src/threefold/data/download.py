@@ -1,4 +1,4 @@
-"""One file over HTTP, into memory: what is not whole and verified never reaches the disk."""
+"""Downloads a file over HTTP into memory: only complete and verified content is ever written to disk."""
 
 import http.client
 import urllib.error
@@ -16,10 +16,10 @@ class SourceFailed(Exception):
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a server may keep us waiting, in seconds.
+    """Time limits for a server, in seconds.
 
-    `silence` bounds connecting and each single wait for bytes. A server that trickles never runs into that, so in every
-    `window` at least `least` bytes must also arrive.
+    `silence` limits connecting and each wait for bytes. A server that only trickles would never exceed it, so at least
+    `least` bytes must also arrive in every `window`.
     """
 
     silence: float = 10.0
@@ -32,7 +32,7 @@ PATIENCE = Patience()
 
 
 class StayEncrypted(urllib.request.HTTPRedirectHandler):
-    """Follows a server that sends us elsewhere, but never from HTTPS to an address without it."""
+    """Follows redirects, but never from HTTPS to an unencrypted address."""
 
     def redirect_request(self, req: urllib.request.Request, *rest: Any) -> urllib.request.Request | None:
         newurl = rest[-1]
@@ -42,7 +42,7 @@ class StayEncrypted(urllib.request.HTTPRedirectHandler):
 
 
 def download(url: str, limit: int, report: Report, patience: Patience) -> bytes:
-    """The body at `url`, at most `limit` bytes; `SourceFailed` for anything less than a whole answer in time."""
+    """The body at `url`, at most `limit` bytes; `SourceFailed` unless it arrives completely and in time."""
     body = bytearray()
     try:
         _receive(url, limit, report, patience, body)
@@ -83,6 +83,6 @@ def _receive(url: str, limit: int, report: Report, patience: Patience, body: byt
 
 
 def _plain(reason: object) -> str:
-    """An error in words, without numbers of the operating system's own."""
+    """An error in words, without the operating system's error number."""
     text = reason.strerror if isinstance(reason, OSError) and reason.strerror else str(reason)
     return text or type(reason).__name__

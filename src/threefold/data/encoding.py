@@ -1,4 +1,4 @@
-"""Frozen features: inputs sent through a function once, before anything is learned from what it gives."""
+"""Frozen features: inputs are sent through a function once, before training on its outputs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,18 +18,18 @@ AT_ONCE = 256  # inputs
 
 @dataclass(frozen=True)
 class Encoder:
-    """A function from a batch of inputs to features, and a sum that stands for it in keys."""
+    """A function from a batch of inputs to features, and a fingerprint that represents it in keys."""
 
     function: Callable[[Tensor], Any]
     sum: str
-    name: str  # for sentences, and for the command line where it can find it
-    normalized: bool | None = None  # must the data be normalised, or must they not? None: it does not matter
-    what: str = "features"  # it gives, as a sentence about them begins
-    each: Mapping[int, "Encoder"] = field(default_factory=dict)  # of each seed its own; empty: one for all
+    name: str  # for errors, and for the command line if it can load it
+    normalized: bool | None = None  # must the data be normalised (True), or not (False)? None: either
+    what: str = "features"  # how errors call its outputs
+    each: Mapping[int, "Encoder"] = field(default_factory=dict)  # one for each seed; empty: one for all
 
     @classmethod
     def of(cls, function: Any, name: str | None = None) -> Self:
-        """A function of the user's: it is known by its code, and by what that refers to."""
+        """A user's function, identified by its code and what that refers to."""
         name = name or str(getattr(function, "__qualname__", type(function).__name__))
         if not callable(function):
             raise ThreefoldError(f"features must be a function from a batch of inputs to features, got {function!r}.")
@@ -41,7 +41,7 @@ class Encoder:
             ) from error
 
     def check(self, data: str, *, is_normalized: bool, features_of: str | None) -> None:
-        """Are these data for it?"""
+        """Check that it can be used on these data."""
         if features_of is not None:
             raise ThreefoldError(f"data {data} are features of {features_of} already; encode them once.")
         if self.normalized is not None and self.normalized != is_normalized:
@@ -52,7 +52,7 @@ class Encoder:
             )
 
     def encode(self, inputs: Tensor) -> Tensor:
-        """The features of all inputs, a few at a time. Images have a channel, as networks see them."""
+        """The features of all inputs, computed in pieces. Images have a channel axis, as for networks."""
         inputs = inputs.unsqueeze(1) if inputs.dim() == 3 else inputs
         first = self._piece(inputs[:AT_ONCE])
         if not torch.allclose(first, self._piece(inputs[:AT_ONCE]), rtol=1e-3, atol=1e-5):
@@ -71,7 +71,7 @@ class Encoder:
         return features
 
     def _piece(self, inputs: Tensor) -> Tensor:
-        """Of a few inputs, checked: the function may be the user's."""
+        """The features of a few inputs, checked, as the function may be a user's."""
         try:
             with torch.no_grad():
                 given = self.function(inputs.clone())

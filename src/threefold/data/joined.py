@@ -16,8 +16,8 @@ from threefold.memory import in_bytes, memory_limit
 def joined(datasets: Sequence[Dataset]) -> Dataset:
     """The samples of all of them; class c of a later one has the number c plus all classes of the earlier ones.
 
-    Images get a border of zeros up to the largest height and width, grey ones three equal channels where others have
-    colours; vectors are filled up with zeros.
+    Images get a border of zeros up to the largest height and width, and grey ones three equal channels if others have
+    colours; vectors are padded with zeros.
     """
     if not datasets:
         raise ThreefoldError("data that are joined must be two datasets or more, got none.")
@@ -53,7 +53,7 @@ def joined(datasets: Sequence[Dataset]) -> Dataset:
 
 
 def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The smallest shape that holds all of them; with channels where any has them."""
+    """The smallest shape that contains all of them, with channels if any has them."""
     if len(shapes[0]) == 1:
         return (max(shape[0] for shape in shapes),)
     channels = {shape[0] if len(shape) == 3 else 1 for shape in shapes}
@@ -65,7 +65,7 @@ def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _padded(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The samples in the middle of zeros."""
+    """The samples, centred and padded with zeros."""
     if len(shape) == 1:
         return pad(x, (0, shape[0] - x.shape[1]))
     if len(shape) == 3 and x.dim() == 3:

@@ -25,8 +25,8 @@ _DAMAGE = (ValueError, OSError, EOFError, RuntimeError, MemoryError, KeyError, z
 
 
 def load_npz(path: Path) -> Dataset:
-    """The dataset in an .npz file. Nothing is ever unpickled: a file from a stranger can be wrong but not harmful."""
-    if not os.path.isfile(path):  # which a name that is too long is not
+    """The dataset in an .npz file. Nothing is ever unpickled: an untrusted file can be wrong but not harmful."""
+    if not os.path.isfile(path):  # False for names that are too long, too
         why = "is not a file" if os.path.exists(path) else "does not exist"
         raise ThreefoldError(f"data file '{path}' {why}; give an .npz file with the arrays {', '.join(FIELDS)}.")
     try:
@@ -40,7 +40,7 @@ def load_npz(path: Path) -> Dataset:
     except OSError as error:
         raise ThreefoldError(f"data file '{path}' cannot be read ({error.strerror or error}).") from error
     try:
-        name = path.name if path.stem in CATALOG else path.stem  # what is called mnist.npz need not be MNIST
+        name = path.name if path.stem in CATALOG else path.stem  # a file mnist.npz need not be MNIST
         named = printable(name.encode("utf-8", "replace").decode())
         four = [arrays.pop(field) for field in FIELDS]
         return Dataset.from_arrays(*four, name=named, columns=_pairs(arrays))
@@ -49,7 +49,7 @@ def load_npz(path: Path) -> Dataset:
 
 
 def _pairs(arrays: dict[str, NDArray[Any]]) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
-    """What the file says of each sample besides: `train_year` and `test_year`."""
+    """Further data on each sample, such as `train_year` and `test_year`."""
     names = [name.removeprefix("train_") for name in arrays if name.startswith("train_")]
     return {name: (arrays[f"train_{name}"], arrays[f"test_{name}"]) for name in names}
 
@@ -92,9 +92,9 @@ def _read(file: BinaryIO, path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _memory(archive: zipfile.ZipFile, name: str) -> int:
-    """The bytes that an array takes when it is read, and again as we keep it, by what its header says.
+    """The bytes that an array takes while it is read, and as we keep it, according to its header.
 
-    NumPy would set that memory aside before it reads on. The archive says how long the array is, and gives no more.
+    NumPy would allocate that memory before reading. The archive has the array's true length, and returns no more.
     """
     with archive.open(name) as stream:
         old = npy.read_magic(stream) == (1, 0)
@@ -102,4 +102,4 @@ def _memory(archive: zipfile.ZipFile, name: str) -> int:
     size = prod(shape) * dtype.itemsize
     if size > archive.getinfo(name).file_size and not dtype.hasobject:
         raise ValueError("shorter than its header says")
-    return size + prod(shape) * (5 if name.endswith("_x.npy") else 8)  # and a byte each to see that all are finite
+    return size + prod(shape) * (5 if name.endswith("_x.npy") else 8)  # a byte for the check that it is finite

@@ -1,16 +1,16 @@
-"""How the slow parts of this package say what they are doing."""
+"""Progress reports of this package's slow operations."""
 
 from typing import Protocol
 
 
 class Report(Protocol):
-    """Called with a short text, the bytes done so far and the bytes in all (None: not known).
+    """Called with a short text, the bytes done so far and the total (None: unknown).
 
-    A remark, such as a source that failed or a damaged file that was set aside, comes with `done` and `total` both 0.
+    For a message, such as on a source that failed or a damaged file that was set aside, `done` and `total` are both 0.
     """
 
     def __call__(self, text: str, done: int, total: int | None, /) -> None: ...
 
 
 def quiet(text: str, done: int, total: int | None, /) -> None:
-    """The report of a caller who did not ask for any."""
+    """A report that does nothing."""

@@ -1,7 +1,7 @@
-"""Getting a known dataset: from the data folder, or else from the first source that can deliver it.
+"""Obtains a known dataset: from the data folder, or else from the first source that can deliver it.
 
-Sources only hand over bytes. They are verified here, in memory, and stored only then, so no source is trusted and none
-can leave anything half-there.
+Sources only deliver bytes, which are verified here, in memory, before they are stored: no source is trusted, and none
+can leave incomplete files.
 """
 
 import logging
@@ -32,9 +32,9 @@ def obtain(
     report: Report | None = None,
     patience: Patience = PATIENCE,
 ) -> Survey:
-    """The files of a dataset, each verified just now, fetched into the data folder where it lacks them.
+    """The files of a dataset, each verified now; missing ones are fetched into the data folder.
 
-    Damaged files are set aside; without a `report` to hear of it, the log has a warning.
+    Damaged files are set aside; without a `report`, a warning is logged.
     """
     cache = Cache(home() if root is None else root, entry)
     survey = cache.survey()
@@ -51,7 +51,7 @@ def obtain(
 
 
 def _fetch(cache: Cache, survey: Survey, report: Report, patience: Patience, failures: list[str]) -> None:
-    """Ask each source for what is still missing, until nothing is. What a source gave before it failed is kept."""
+    """Fetch missing files from each source until none is missing. Files are kept even if their source fails later."""
     entry = cache.entry
     for label, source in _sources(cache, report, patience):
         report(label, 0, None)
@@ -76,7 +76,7 @@ def _fetch(cache: Cache, survey: Survey, report: Report, patience: Patience, fai
 
 
 def _sources(cache: Cache, report: Report, patience: Patience) -> Iterator[Source]:
-    """Where the files can come from: this machine first, then the dataset's sources in their order."""
+    """The sources to try: this machine first, then the dataset's sources in order."""
     known = cache.entry.sources
     for archive in (source for source in known if isinstance(source, Archive)):
         for path in (folder / archive.name for folder in (cache.folder, cache.root)):
@@ -130,7 +130,7 @@ def _missing(entry: KnownDataset, survey: Survey) -> list[File]:
 
 
 def _set_aside(cache: Cache, survey: Survey, report: Report | None) -> list[str]:
-    """Get damaged files out of the way, each with a sentence that names it."""
+    """Set damaged files aside; returns a sentence for each."""
     remarks = []
     for path, reason in survey.damaged.items():
         aside = cache.set_aside(path)

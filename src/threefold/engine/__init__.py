@@ -1,4 +1,4 @@
-"""Trains cohorts: all replicas of an experiment as one stack, or a few."""
+"""Trains cohorts: all replicas of an experiment as one stack, or as a few."""
 
 from threefold.engine.checkpoint import Checkpoint
 from threefold.engine.optimizer import OPTIMIZERS, SGD, Adam, AdamW, Optimizer, find_optimizer

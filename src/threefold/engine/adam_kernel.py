@@ -1,6 +1,6 @@
-"""Adam's step and all that goes beside it as one GPU kernel, so that every number is read and written once.
+"""Adam's step, penalties and path integrals as one GPU kernel, so that every number is read and written once.
 
-It computes what `Adam` in optimizer.py computes in turn. Imported on a GPU only: Triton comes with PyTorch there.
+It computes what `Adam` in optimizer.py computes step by step. Imported only on a GPU, where PyTorch brings Triton.
 """
 
 import math
@@ -8,7 +8,7 @@ import math
 import triton
 import triton.language as tl
 
-WIDTH = 1024  # numbers that a program moves
+WIDTH = 1024  # weights per program
 
 
 @triton.jit
@@ -70,7 +70,7 @@ def _advance(
 
 
 def correct(taken, lr, size, root, betas):
-    """Count a step; Adam's bias corrections for it, for each replica: its size, and the root's divisor."""
+    """Count a step and compute Adam's bias corrections for each replica: step size, and divisor of the root."""
     logs = [math.log(beta) for beta in betas]
     many = triton.next_power_of_2(len(lr))
     _correct[(1,)](taken, lr, size, root, len(lr), *logs, many, num_warps=1)  # no warp reads after another wrote
@@ -83,9 +83,9 @@ def _given(param, grad, mean, square, pull, path):
 
 
 def advance(moved, size, root, betas, epsilon):
-    """One step on stacked tensors of weights, each with a pull (strength, anchor, precision) and a path, or None.
+    """One step on stacked weight tensors, each with a pull (strength, anchor, precision) and a path, or None.
 
-    Neighbours go together, as a layer's weights and its bias: a bias alone is hardly worth a launch.
+    Neighbours share a launch, as a layer's weights and its bias: a bias alone is hardly worth one.
     """
     while moved:
         first, *moved = moved

@@ -1,16 +1,16 @@
-"""Images shifted and mirrored at random, anew each time that a step is trained on them."""
+"""Images shifted and mirrored at random, differently each time they are trained on."""
 
 import torch
 from torch import Tensor
 
-PADDING = 4  # zeros on each side, before an image of the old size is cut out
-NUMBERS = 3  # that decide about one image: its row, its column, and whether it is mirrored
+PADDING = 4  # zeros on each side, before cropping to the original size
+NUMBERS = 3  # random numbers per image: row, column, and whether it is mirrored
 
 
 def moved(images: Tensor, numbers: Tensor) -> Tensor:
-    """Images (… × channels × height × width) cut out of themselves with a border of zeros, every second one mirrored.
+    """Images (… × channels × height × width) padded with zeros and cropped at random, half of them mirrored.
 
-    By three numbers in [0, 1) for each image (… × 3). One gather for all: each pixel is looked up where it comes from.
+    `numbers` holds three in [0, 1) for each image (… × 3). One gather looks up the source of every pixel.
     """
     height, width = images.shape[-2:]
     down, right = ((numbers[..., n] * (2 * PADDING + 1)).long() - PADDING for n in (0, 1))

@@ -18,7 +18,7 @@ class Passes:
         self._left = torch.empty(0, batch, dtype=torch.long)
 
     def take(self, steps: int, source: torch.Generator) -> Tensor:
-        """Steps × batch, on from where the last ones ended."""
+        """The next positions, steps × batch."""
         whole = self.size // self.batch
         passes = -(-(steps - len(self._left)) // whole)
         shuffled = [torch.randperm(self.size, generator=source)[: whole * self.batch] for _ in range(passes)]
@@ -31,7 +31,7 @@ class Batches:
     """The order in which one replica sees the data of one task.
 
     `shared_equally`: each batch is divided equally between the pool's tasks (Task-IL, where each has its own head);
-    otherwise all data are drawn alike.
+    otherwise all data are drawn with equal probability.
     """
 
     def __init__(self, pool: Pool, seed: int, task: int, batch: int, *, shared_equally: bool) -> None:
@@ -52,7 +52,7 @@ class Batches:
         if not self.shared:
             chosen = self._passes[0].take(steps, self.source)
             return Samples(self._index[chosen], self._task if self._task.dim() == 0 else self._task[chosen])
-        turn = (torch.arange(steps * self.batch) + self._taken) % len(self.pool)  # on from one batch to the next
+        turn = (torch.arange(steps * self.batch) + self._taken) % len(self.pool)  # continued from batch to batch
         self._taken += steps * self.batch
         chosen, tasks = torch.empty_like(turn), torch.empty_like(turn)
         for place, ((number, index), passes) in enumerate(zip(self.pool, self._passes, strict=True)):
@@ -65,7 +65,7 @@ class Batches:
 class FlowingBatches:
     """The order in which one replica sees the data of all tasks where tasks have no ends.
 
-    Each sample's task is drawn by the step's chances; each task's samples come in reshuffled passes.
+    Each sample's task is drawn with the step's probabilities; each task's samples come in reshuffled passes.
     """
 
     def __init__(self, pool: Pool, seed: int, batch: int, flow: Flow) -> None:
@@ -76,7 +76,7 @@ class FlowingBatches:
         self._tasks = self._within(self._drawn(0, flow.steps)) if flow.online else None
 
     def take(self, steps: int) -> Samples:
-        """What is asked for beyond the end of the flow is never used."""
+        """The next samples; those beyond the end of the flow are never used."""
         start, self._done = self._done, self._done + steps
         if self._tasks is None:
             tasks = self._drawn(start, start + steps)
@@ -95,7 +95,7 @@ class FlowingBatches:
         return (uniform.unsqueeze(-1) >= bounds.unsqueeze(1)).sum(-1)
 
     def _within(self, tasks: Tensor) -> Tensor:
-        """No task more often than it has samples: its last ones are given to tasks that have some left."""
+        """Use no task more often than it has samples: its last draws go to tasks that have some left."""
         counts = torch.bincount(tasks.flatten(), minlength=len(self.pool))
         room = torch.tensor([len(index) for _, index in self.pool]) - counts
         flat = tasks.flatten()

@@ -1,4 +1,4 @@
-"""A finished task is kept the moment it is finished."""
+"""Checkpoints: a cohort's state, saved after each finished task."""
 
 import os
 import re
@@ -25,7 +25,7 @@ CHUNK = 1 << 24
 
 
 class Checkpoint:
-    """One cohort's file. Written whole or not at all; a damaged one is set aside and never half-used."""
+    """One cohort's file. It is written atomically; a damaged one is set aside and never used in part."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,9 +35,9 @@ class Checkpoint:
         """Replace the file by this state."""
 
         def write(path: Path) -> None:
-            # without sums of its parts, which take half of the time: the seal has one of all
+            # without checksums of its parts, which take half of the time: the seal has one of the whole file
             with config.patch("save.compute_crc32", False):  # type: ignore[attr-defined]
-                torch.save(state, path)  # by its path: then PyTorch writes without Python, and training goes on
+                torch.save(state, path)  # by path: PyTorch then writes without Python, and training continues
             with path.open("rb") as file:
                 seal = self._seal(_sum(file, path.stat().st_size))
             with path.open("ab") as file:
@@ -46,11 +46,11 @@ class Checkpoint:
         self._replace(write)
 
     def keep(self, content: bytes) -> None:
-        """Replace the file by the content of another's, made on another machine."""
+        """Replace the file by content that was written on another machine."""
         self._replace(lambda path: path.write_bytes(content))
 
     def _replace(self, write: Callable[[Path], object]) -> None:
-        temporary = self.path.with_suffix(f".{uuid4().hex}.tmp")  # a name that is not there, so no link to follow
+        temporary = self.path.with_suffix(f".{uuid4().hex}.tmp")  # a new name, so that no link is followed
         self._make_folder()
         try:
             write(temporary)
@@ -77,10 +77,10 @@ class Checkpoint:
     def load(
         self, device: torch.device, fits: Callable[[dict[str, Any]], bool] = lambda state: True
     ) -> dict[str, Any] | None:
-        """The last finished task's state; None when there is none that can be used.
+        """The state after the last finished task; None if there is no usable one.
 
-        A file that is not what we wrote, or does not fit, is damaged and set aside. Too little memory or a failing disk
-        are no damage: the file stays, and can be used when they are better.
+        A file that is not what we wrote, or does not fit, counts as damaged and is set aside. Too little memory or a
+        failing disk is not damage: the file stays and can be used later.
         """
         self._make_folder()  # better to fail now than after the first task
         try:
@@ -100,7 +100,7 @@ class Checkpoint:
         return None
 
     def content(self) -> bytes | None:
-        """The whole file, for another machine; None when there is none that can be used."""
+        """The whole file, for another machine; None if there is no usable one."""
         try:
             if self._is_whole():
                 return self.path.read_bytes()
@@ -112,15 +112,15 @@ class Checkpoint:
         return None
 
     def discard(self) -> None:
-        """The cohort is done: its file, and what killed processes left of it, may go."""
+        """The cohort is done: delete its file and what killed processes left of it."""
         for path in (self.path, *self.path.parent.glob(f"{self.path.stem}.*.tmp")):
             with suppress(OSError):
                 path.unlink()
         with suppress(OSError):
-            self.path.parent.rmdir()  # unless other cohorts have files there
+            self.path.parent.rmdir()  # fails if other cohorts have files there
 
     def _seal(self, total: int) -> bytes:
-        """What a file ends with: whose it is, and a sum, as torch.load does not notice a flipped bit."""
+        """The end of the file: the cohort's name and a checksum, as torch.load does not notice a flipped bit."""
         return f"\nthreefold checkpoint {FORMAT} of {self.path.stem}, sum {total:08x}\n".encode()
 
     def _is_whole(self) -> bool:
@@ -146,7 +146,7 @@ class Checkpoint:
 
 
 def _sum(file: IO[bytes], size: int) -> int:
-    """The sum over the next so many bytes."""
+    """The checksum of the next `size` bytes."""
     total = 0
     while size and (chunk := file.read(min(size, CHUNK))):
         total, size = crc32(chunk, total), size - len(chunk)
@@ -154,7 +154,7 @@ def _sum(file: IO[bytes], size: int) -> int:
 
 
 def _unpacked(path: Path) -> Any:
-    """What is in a file; None if PyTorch cannot make sense of it, or it is more in memory than on the disk."""
+    """A file's content; None if PyTorch cannot read it, or it would be larger in memory than on disk."""
     try:
         with path.open("rb") as file:
             check_saved(file, path.stat().st_size)

@@ -1,4 +1,4 @@
-"""The gradient of a step, its elementwise work fused by PyTorch's compiler. The code stays the same."""
+"""The gradient of a step with its elementwise work fused by PyTorch's compiler; the code is the same."""
 
 import warnings
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from threefold.errors import ThreefoldError
 class CompiledFunction:
     """A function of trees of tensors, compiled for the shapes of its first call.
 
-    What the function is made of (parts, mapping over replicas, derivatives) is traced away first: the compiler sees
-    plain operations on tensors, and finds what it compiled before for another method with the same ones.
+    Parts, mapping over replicas and derivatives are traced away first: the compiler sees plain tensor operations, and
+    its cache serves other methods with the same ones.
     """
 
     def __init__(self, backend: str = "inductor") -> None:
@@ -27,7 +27,7 @@ class CompiledFunction:
         self.broken = False
 
     def __call__(self, function: Callable[..., Any], *trees: Any) -> Any:
-        """The function's value (always the same function); by the function itself where there is no compiler."""
+        """The function's value (it must be the same function each time); uncompiled where there is no compiler."""
         if self.broken:
             return function(*trees)
         leaves, spec = tree_flatten(trees)
@@ -36,7 +36,7 @@ class CompiledFunction:
                 result = self._first(function, leaves, spec)
             except (torch.OutOfMemoryError, ThreefoldError):
                 raise
-            except Exception as error:  # whatever a compiler that is missing or broken raises
+            except Exception as error:  # a missing or broken compiler may raise anything
                 reason = " ".join(str(error).split())[:200]
                 warnings.warn(f"steps are not compiled here, so they take longer ({reason})", stacklevel=2)
                 self.broken = True
@@ -47,7 +47,7 @@ class CompiledFunction:
         return tree_unflatten(result, self._result)
 
     def _first(self, function: Callable[..., Any], leaves: list[Tensor], spec: TreeSpec) -> list[Tensor]:
-        """The first call, which compiles. How the compiler goes about it is its own business: it warns of that, too."""
+        """The first call, which compiles. The compiler's own warnings are suppressed."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"torch\._inductor")
             compiled = self._compile(function, leaves, spec)
@@ -66,7 +66,7 @@ class CompiledFunction:
         inputs = traced.graph.find_nodes(op="placeholder")
         self._used = [place for place, node in enumerate(inputs) if node.users]
         for node in inputs:
-            if not node.users:  # a memory that grows from task to task must not mean a new program
+            if not node.users:  # an unused, growing memory must not cause recompilation
                 traced.graph.erase_node(node)
         traced.recompile()
         compiled: Callable[..., list[Tensor]] = torch.compile(traced, backend=self.backend)

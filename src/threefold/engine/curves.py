@@ -1,4 +1,4 @@
-"""Accuracy during training: all tasks are tested between steps; on a GPU that is captured, as the steps are."""
+"""Accuracy during training: all tasks are tested between steps; on a GPU the tests are captured, as the steps are."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -20,8 +20,8 @@ from threefold.randomness import generator
 class _Subset:
     """For each replica some samples of each task, the same ones at every evaluation."""
 
-    pieces: Sequence[Sequence[Tensor]]  # of each task the indices, replicas × samples, in pieces
-    real: Sequence[Sequence[Tensor]]  # which of them are no padding
+    pieces: Sequence[Sequence[Tensor]]  # indices for each task, replicas × samples, in pieces
+    real: Sequence[Sequence[Tensor]]  # which of them are not padding
     sizes: Tensor  # how many there are, replicas × tasks
 
     @classmethod
@@ -48,7 +48,7 @@ def _some(indices: Tensor, samples: int | None, seed: int, task: int) -> Tensor:
 
 
 class Curves:
-    """Tests one stack again and again, and keeps what it finds."""
+    """Tests one stack repeatedly, and collects the results."""
 
     def __init__(self, stack: ReplicaStack, evaluation: Evaluation, runner: StepRunner) -> None:
         self.stack, self.evaluation, self.runner = stack, evaluation, runner
@@ -65,11 +65,11 @@ class Curves:
         self._captured_for: object = None
         self._kept: list[dict[str, Tensor]] = []
         self._points: list[tuple[int, int, int]] = []
-        self._own: list[list[int]] = []  # of each point the step of each replica
-        self._last = [0] * len(stack.seeds)  # the same of the last point
+        self._own: list[list[int]] = []  # for each point, the step of each replica
+        self._last = [0] * len(stack.seeds)  # the same for the last point
 
     def begin_task(self, start: int) -> None:
-        """The stack stands at this step of its task."""
+        """Training begins or resumes at this step of a task."""
         stack, outputs = self.stack, self.stack.setting.outputs
         seen = outputs.tasks if stack.flow else stack.task + 1
         self._active.copy_(torch.stack([outputs.at_test(each, seen) for each in range(outputs.tasks)]))
@@ -78,18 +78,18 @@ class Curves:
             self.take(0)
 
     def wanted(self, steps: int) -> bool:
-        """Are tasks to be tested after so many steps of a task? Where it ends, or is marked, that is done anyway."""
+        """Are tasks to be tested after this many steps of a task? At its end, or at a mark, they are tested anyway."""
         if self.stack.flow and steps in self.stack.flow.marks:
             return False
         return steps % self.evaluation.every == 0 or steps <= self.evaluation.first
 
     def take(self, steps: int, each: Sequence[int] = (), last: bool = False) -> None:
-        """Test after so many steps of the task. `each`: how many each replica takes. From its own last step on nothing
-        is counted until the task ends (`last`), whatever the others take."""
+        """Test after this many steps of the task. `each`: how many each replica takes. Beyond its own last step a
+        replica's results are dropped until the task ends (`last`)."""
         own = [min(steps, most) for most in each] or [steps] * len(self._last)
         over = [] if last else [replica for replica, most in enumerate(each) if most <= steps]
         stream = self.runner.stream
-        if stream:  # what is tested may have been changed on the usual one: a task's end is not on the runner's
+        if stream:  # weights may have changed on the default stream: a task's end does not run on this one
             stream.wait_stream(torch.cuda.current_stream(self.stack.device))
         with torch.cuda.stream(stream) if stream else nullcontext():
             self._measure()
@@ -110,7 +110,7 @@ class Curves:
         self._last = [self._last[replica] if replica in over else now for replica, now in enumerate(own)]
 
     def _measure(self) -> None:
-        """The accuracies, in tensors that stay where they are."""
+        """Compute the accuracies into tensors whose addresses stay the same."""
         if self.stack.device.type != "cuda" or not self.stack.setting.structure.capturable:
             self._found = self._accuracies()
             return
@@ -133,7 +133,7 @@ class Curves:
         return {name: self._of(name, subset) for name, subset in self._subsets.items()}
 
     def _of(self, name: str, subset: _Subset) -> Tensor:
-        """Per cent correct of each replica on each task."""
+        """Accuracy of each replica on each task, in per cent."""
         data, found = self.stack.data, []
         for task, number in enumerate(self._numbers):
             correct = torch.zeros(len(self.stack.seeds), dtype=torch.long, device=self.stack.device)
@@ -145,8 +145,8 @@ class Curves:
         return 100 * torch.stack(found, 1).float() / subset.sizes
 
     def new(self) -> tuple[list[list[int]], dict[str, Tensor]]:
-        """What was found since this was last asked: points (task, step, tasks so far), and the values at each, the
-        step of each replica among them."""
+        """Results since the last call: points (task, step, tasks so far), and the values at each, including the step of
+        each replica."""
         if self.runner.stream:
             torch.cuda.current_stream(self.stack.device).wait_stream(self.runner.stream)
         points, kept, own = self._points, self._kept, self._own

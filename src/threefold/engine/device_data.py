@@ -1,4 +1,4 @@
-"""The data on the device: one tensor of inputs, and for each replica where its tasks lie in it."""
+"""The data on the device: one tensor of inputs, and for each replica the tables that map its tasks onto it."""
 
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
@@ -14,16 +14,16 @@ from threefold.methods.learner import Batch
 from threefold.scenarios import Outputs
 from threefold.streams import Stream, Task
 
-AT_ONCE = 2  # streams whose data are kept on devices: an experiment's, and the one that holds some of it out
+AT_ONCE = 2  # streams whose data stay on devices: an experiment's, and its held-out variant
 _ON_DEVICES: WeakKeyDictionary[Stream, dict[torch.device, tuple[Tensor, ...]]] = WeakKeyDictionary()
 
 
 def _on_device(stream: Stream, device: torch.device) -> tuple[Tensor, ...]:
-    """A stream's data on a device: copied there once, cohort after cohort, until others take their place."""
+    """A stream's data on a device, copied once for all cohorts until other data replace them."""
     copies = _ON_DEVICES.pop(stream, {})
     if device not in copies:
         data = stream.data
-        copies_of = max(1, len(data.seeds))  # of the samples, each with features of its own
+        copies_of = max(1, len(data.seeds))  # of the samples, one for each seed's features
         labels = data.train_y.repeat(copies_of), data.test_y.repeat(copies_of)
         each = (stream.inputs(data.train_x), labels[0], stream.inputs(data.test_x), labels[1])
         copies[device] = tuple(tensor.to(device) for tensor in each)
@@ -35,7 +35,7 @@ def _on_device(stream: Stream, device: torch.device) -> tuple[Tensor, ...]:
 
 Tables = dict[str, Tensor]
 """How each replica sees the data, tasks first: the target unit of each of the dataset's classes ("units", −1: not in
-that task), and where images are permuted, the pixel that each input is ("pixels")."""
+that task), and where images are permuted, the source pixel of each input ("pixels")."""
 
 
 class DeviceData:
@@ -44,7 +44,7 @@ class DeviceData:
     def __init__(
         self, stream: Stream, outputs: Outputs, orders: Sequence[int], batch: int, device: torch.device
     ) -> None:
-        """`orders`: the seeds of the replicas' tasks."""
+        """`orders`: the seeds that choose the replicas' tasks."""
         self.device, self.orders = device, orders
         self.sequences = [stream.learned(order) for order in orders]
         smallest = min(len(task.train) for tasks in self.sequences for task in tasks)
@@ -66,7 +66,7 @@ class DeviceData:
         self._replica = torch.arange(len(orders), device=device).unsqueeze(1)
 
     def _map(self, pixels: Tensor | None) -> Tensor:
-        """A task's pixels; what is 0 is looked up behind the last."""
+        """A task's pixels; constant zeros are looked up behind the last one."""
         size = self.train_x.shape[1]
         return torch.arange(size) if pixels is None else torch.where(pixels < 0, size, pixels)
 
@@ -74,9 +74,9 @@ class DeviceData:
         return (pad(x, (0, 1)) if self._zero else x).gather(-1, pixels)
 
     def train(self, indices: Tensor, task: Tensor, moves: Tensor | None = None) -> Batch:
-        """Training samples (replicas × samples) as samples of `task`: one for all, or one each.
+        """Training samples (replicas × samples) as samples of `task`: one for all, or one for each.
 
-        `moves`: numbers that say how each image is augmented (`moved`).
+        `moves`: the random numbers that augment each image (`moved`).
         """
         return self._gather(self.train_x, self.train_y, indices, task, moves)
 
@@ -87,7 +87,7 @@ class DeviceData:
         self, inputs: Tensor, labels: Tensor, indices: Tensor, task: Tensor, moves: Tensor | None = None
     ) -> Batch:
         x, units, maps = inputs[indices], self.tables["units"], self.tables.get("pixels")
-        if moves is not None:  # before pixels are permuted, which is no image any more
+        if moves is not None:  # before pixels are permuted, as the result is no image
             x = moved(x.view(*indices.shape, *self.shape), moves).flatten(2)
         if maps is not None:
             one = task.dim() == 0
@@ -98,7 +98,7 @@ class DeviceData:
         return Batch(x, units[self._replica, task, labels[indices]], task, indices)
 
     def sampler(self, tables: Tables) -> Callable[[Tensor, Tensor], Batch]:
-        """The same for one replica, of which these are the tables."""
+        """The same for one replica, given its tables."""
 
         def samples(indices: Tensor, task: Tensor) -> Batch:
             x, task = self.train_x[indices], task.expand_as(indices)

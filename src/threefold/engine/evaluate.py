@@ -9,15 +9,15 @@ PADDING = -1  # a target that no prediction equals
 
 
 def accuracies(stack: ReplicaStack, seen: int) -> Tensor:
-    """Per cent correct on each task when `seen` tasks have been learned, replicas × tasks.
+    """Accuracy in per cent on each task after `seen` tasks, replicas × tasks.
 
-    Whether the task is given, and which units compete, is the scenario's answer (`Outputs.at_test`). Where tasks have
-    no ends, the units of all compete from the start.
+    The scenario determines whether the task is given and which units compete (`Outputs.at_test`). Where tasks have no
+    ends, the units of all tasks compete from the start.
     """
     seen = stack.setting.outputs.tasks if stack.flow else seen
     tasks = stack.setting.outputs.tasks
     found = torch.empty(len(stack.seeds), tasks, dtype=torch.float64, device=stack.device)
-    for task in range(tasks):  # nothing small may stay where freed memory is wanted again in one piece
+    for task in range(tasks):  # no small tensor may survive a pass and fragment the freed memory
         found[:, task] = _accuracy(stack, task, seen)
     return found.cpu()
 

@@ -1,4 +1,4 @@
-"""Streams whose tasks have no ends: training is one flow of steps, and methods consolidate by the clock."""
+"""Streams whose tasks have no ends: training is one flow of steps, and methods consolidate at fixed intervals."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,16 +13,16 @@ from threefold.streams import Boundaries, Stream
 
 @dataclass(frozen=True)
 class Flow:
-    """When which task comes, the same for all replicas."""
+    """Which tasks are trained when, the same for all replicas."""
 
     boundaries: Boundaries
-    clock: int  # steps after which methods consolidate
-    lengths: tuple[int, ...]  # steps that each task would have by itself
-    online: bool  # does no sample come twice?
+    clock: int  # steps between two consolidations
+    lengths: tuple[int, ...]  # steps that each task would have on its own
+    online: bool  # is every sample used at most once?
 
     @classmethod
     def of(cls, stream: Stream, training: Training) -> Self | None:
-        """None: the tasks of the stream end."""
+        """The flow of a stream; None if its tasks have ends."""
         clock = stream.boundaries.clock
         if clock is None:
             return None
@@ -36,18 +36,18 @@ class Flow:
         return sum(self.lengths)
 
     def chances(self, start: int, stop: int) -> Tensor:
-        """Of each task at the steps of this range."""
+        """The probability of each task at the steps of this range."""
         return self.boundaries.chances(self.lengths, start, stop)
 
     @cached_property
     def marks(self) -> list[int]:
-        """The numbers of steps after which all tasks are tested: as often as there are tasks."""
+        """The steps after which all tasks are tested: as many as there are tasks."""
         return [sum(self.lengths[: task + 1]) for task in range(len(self.lengths))]
 
     def consolidates(self, steps: int) -> bool:
-        """Do methods consolidate after so many steps? Whenever tasks are tested they have just done so."""
+        """Do methods consolidate after this many steps? They always do right before tasks are tested."""
         return steps % self.clock == 0 or steps in self.marks
 
     def come(self, steps: int) -> int:
-        """How many tasks may have come in so many steps."""
+        """How many tasks can have appeared within this many steps."""
         return sum(begin < steps for begin in self.boundaries.begins(self.lengths))

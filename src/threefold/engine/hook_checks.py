@@ -1,4 +1,4 @@
-"""Checks of what hooks return: a step's kernels know tensors by their places, and ask no shapes."""
+"""Checks of what hooks return: a step's kernels address tensors by position, and check no shapes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from threefold.methods.learner import Memory, Params
 
 
 def gradient(part: Part, given: Any, params: Params) -> Params:
-    """What `adjust` made of the gradient, in the order of the parameters."""
+    """The gradient that `adjust` returned, in the order of the parameters."""
     found = _for_each(f"what adjust of {part.name} returns", given, params)
     if extra := sorted(map(str, given.keys() - params.keys())):
         raise ThreefoldError(
@@ -24,7 +24,7 @@ def gradient(part: Part, given: Any, params: Params) -> Params:
 
 
 def memory(hook: str, part: Part, given: Any) -> Memory:
-    """What a hook wants to be remembered or kept: tensors by name, in dictionaries or lists at will."""
+    """What a hook returned to be remembered or kept: tensors by name, nested in dictionaries or lists."""
     what = f"{hook} of {part.name}"
     if not isinstance(given, Mapping):
         raise ThreefoldError(f"{what} must return a dictionary of tensors, got {_kind(given)}.")
@@ -36,7 +36,7 @@ def memory(hook: str, part: Part, given: Any) -> Memory:
 
 
 def write(part: Part, entry: str, mine: Any, value: Any) -> None:
-    """Write a stacked value that `after_step` returned over an entry of the memory, which must be of the same kind."""
+    """Write a stacked value that `after_step` returned into an entry of the memory of the same structure."""
     what = f"after_step of {part.name}"
     if mine is None:
         raise ThreefoldError(f"{what} writes '{entry}', which is not in its memory; return it from start first.")
@@ -50,14 +50,14 @@ def write(part: Part, entry: str, mine: Any, value: Any) -> None:
 
 
 def _ordered(given: Any, like: Any) -> Any:
-    """The same tree, its dictionaries in the order of another's."""
+    """The same tree, with its dictionaries in the order of `like`."""
     if isinstance(given, Mapping) and isinstance(like, Mapping) and given.keys() == like.keys():
         return {name: _ordered(given[name], value) for name, value in like.items()}
     return given
 
 
 def networks(part: Part, given: Any) -> dict[str, nn.Module]:
-    """The networks that a part wants beside the classifier."""
+    """The networks that a part trains in addition to the classifier."""
     if not isinstance(given, Mapping) or not all(isinstance(net, nn.Module) for net in given.values()):
         kind = _kind(given) if not isinstance(given, Mapping) else "what is no module"
         raise ThreefoldError(f"networks of {part.name} must return a dictionary of modules by name, got {kind}.")
@@ -85,7 +85,7 @@ def weights(part: Part, given: Any, nets: Mapping[str, Params]) -> dict[str, Par
 
 
 def path(part: Part, given: Any, params: Params) -> Params:
-    """Where the path integral of each stacked parameter is added up."""
+    """The tensors in which the path integral of each stacked parameter is summed."""
     return _for_each(f"path integral of {part.name}", given, params)
 
 

@@ -1,4 +1,4 @@
-"""What a step frees, the next one allocates again: malloc should not return it to the system in between."""
+"""Stops malloc from returning memory to the system between steps: each step allocates what the last one freed."""
 
 import ctypes
 import sys
@@ -11,9 +11,9 @@ NEVER, LARGEST = -1, (1 << 31) - 1
 
 @cache
 def keep_freed_memory() -> None:
-    """For steps on a CPU, once: else tensors over 32 MB are mapped anew at each step, page by page.
+    """Called once for steps on a CPU: otherwise tensors over 32 MB are mapped again at each step, page by page.
 
-    That was a sixth of a step's time. glibc alone is asked; where there is another library, nothing happens.
+    That was a sixth of a step's time. Only glibc has this setting; with other libraries nothing happens.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):

@@ -1,6 +1,6 @@
 """How a function of one network is applied to all replicas of a stack.
 
-Fully connected layers are mapped: one batched product does the work of all networks. Convolutions are not: of one H200,
+Fully connected layers are mapped: one batched product does the work of all networks. Convolutions are not: on an H200,
 twenty networks one by one on several streams within a captured graph take a quarter less time than one grouped
 convolution (docs/performance.md), and on a CPU grouped convolutions are slower than any loop.
 """
@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_map
 STREAMS = 16  # networks that a GPU works on at the same time
 
 Mapping = Callable[..., Any]
-"""`mapping(function, axes, *args)`: the function of each replica's slice of the arguments, its results stacked. `axes`
-says of each argument (or, as a tuple, of each of its fields) whether it has a replica axis: 0, or None."""
+"""`mapping(function, axes, *args)`: the function applied to each replica's slice of the arguments, results stacked.
+`axes` gives for each argument (or, as a tuple, for each of its fields) the replica axis: 0, or None for none."""
 
 
 def mapped(function: Callable[..., Any], axes: Any, *args: Any) -> Any:
@@ -27,7 +27,7 @@ def mapped(function: Callable[..., Any], axes: Any, *args: Any) -> Any:
 
 
 class OneByOne:
-    """For one replica after the other; on a GPU several at a time, each on a stream of its own."""
+    """One replica after the other; on a GPU several at a time, each on its own stream."""
 
     def __init__(self, replicas: int, device: torch.device) -> None:
         self.replicas = replicas
@@ -40,7 +40,7 @@ class OneByOne:
         return tree_map(lambda *leaves: torch.stack(leaves), *results)
 
     def _on_streams(self, each: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Streams begin after what was launched so far, and what follows begins after all of them."""
+        """Run on the streams, which wait for earlier launches; later launches wait for all of them."""
         here = torch.cuda.current_stream()
         for stream in self.streams:
             stream.wait_stream(here)

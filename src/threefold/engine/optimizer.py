@@ -1,4 +1,4 @@
-"""Optimisers as values, and what they do to the stacked weights of all replicas."""
+"""Optimisers as values, and their steps on the stacked weights of all replicas."""
 
 import warnings
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from threefold.errors import ThreefoldError
 from threefold.values import Value, build, hyper, known, listed, pairs_of
 
 EPSILON = 1e-8
-LINE = 16  # numbers; a vector of the processor holds at most so many
+LINE = 16  # float32 numbers in the widest SIMD vector
 
 
 class Optimizer(Value):
-    """How weights follow their gradients. Numbers may differ between the replicas of a stack."""
+    """An update rule for weights. Numbers may differ between the replicas of a stack."""
 
     lr: float | None = hyper("learning rate; the paper's for the stream if not given", gt=0)
     reset: bool = hyper("begin with a fresh state at each task", False)
 
     def stacked(self, params: Sequence[Tensor], each: Sequence["Optimizer"], schedule: Schedule) -> "Stacked":
-        """For stacked weights, of which replica i has `each[i]`."""
+        """The optimiser for stacked weights, where replica i has `each[i]`."""
         raise NotImplementedError
 
 
@@ -83,7 +83,7 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {kind.name: kind for kind in (Adam, Ada
 
 
 def find_optimizer(given: Optimizer | str) -> Optimizer:
-    """The optimiser that `sgd:lr=0.1,momentum=0.9` stands for."""
+    """Parse an optimiser such as `sgd:lr=0.1,momentum=0.9`."""
     if isinstance(given, Optimizer):
         return known(OPTIMIZERS, "optimizer", given)
     if not isinstance(given, str):
@@ -92,7 +92,7 @@ def find_optimizer(given: Optimizer | str) -> Optimizer:
 
 
 class Pull(NamedTuple):
-    """A quadratic penalty on one stacked tensor of weights; the strength is shaped to multiply it."""
+    """A quadratic penalty on one stacked tensor of weights; the strength is shaped to broadcast over it."""
 
     strength: Tensor
     anchor: Tensor
@@ -100,14 +100,14 @@ class Pull(NamedTuple):
 
 
 class WeightTerms(NamedTuple):
-    """What else a step does to one stacked tensor of weights."""
+    """The terms of a step besides the gradient, for one stacked tensor of weights."""
 
     pulls: Sequence[Pull] = ()
     paths: Sequence[Tensor] = ()  # each grows by −Δθ · ∂L/∂θ
 
     @property
     def fits_kernel(self) -> bool:
-        """The kernel has room for one pull and one path, and writes to a path as if it were in one piece."""
+        """The kernel takes at most one pull and one path, and the path must be contiguous."""
         return len(self.pulls) < 2 and len(self.paths) < 2 and all(path.is_contiguous() for path in self.paths)
 
 
@@ -119,7 +119,7 @@ def pulled(param: Tensor, grad: Tensor, pulls: Sequence[Pull]) -> Tensor:
 
 
 class Stacked:
-    """An optimiser's state for stacked weights; it is elementwise, so all replicas go at once."""
+    """An optimiser's state for stacked weights; it is elementwise, so all replicas are updated at once."""
 
     def __init__(self, params: Sequence[Tensor], each: Sequence[Optimizer], schedule: Schedule = CONSTANT) -> None:
         self.params, self.schedule = list(params), schedule
@@ -131,11 +131,11 @@ class Stacked:
         self.progress = torch.zeros(len(each), device=self.device)  # through the task, from 0 to 1
 
     def _numbers(self, values: Sequence[float]) -> Tensor | None:
-        """A number for each replica; None where all are 0."""
+        """One number for each replica; None if all are 0."""
         return torch.tensor(values, device=self.device) if any(values) else None
 
     def begin_task(self, task: int, anew: bool = False) -> None:
-        """`anew`: other weights than the last task's are trained."""
+        """`anew`: the weights were replaced, so the state is reset."""
         if task and (self.resets or anew):
             for tensors in self.state().values():
                 for tensor in tensors:
@@ -149,10 +149,10 @@ class Stacked:
     def step(
         self, grads: Sequence[Tensor], terms: Sequence[WeightTerms] | None = None, *, whole: bool = False
     ) -> Sequence[Tensor]:
-        """Take a step; `whole`: and return the gradients with all pulls."""
+        """Take a step; with `whole`, return the gradients including all pulls."""
         terms = terms or [WeightTerms()] * len(grads)
         each = list(zip(self.params, grads, terms, strict=True))
-        grads = [pulled(param, grad, also.pulls).contiguous() for param, grad, also in each]  # kernels ask no strides
+        grads = [pulled(param, grad, also.pulls).contiguous() for param, grad, also in each]  # kernels ignore strides
         before = [param.clone() if also.paths else None for param, _, also in each]
         self.move(grads)
         for param, grad, old, also in zip(self.params, grads, before, terms, strict=True):
@@ -163,7 +163,7 @@ class Stacked:
         return grads
 
     def move(self, grads: Sequence[Tensor]) -> None:
-        """The weights follow these gradients."""
+        """Update the weights along these gradients."""
         raise NotImplementedError
 
     def state(self) -> dict[str, list[Tensor]]:
@@ -176,7 +176,7 @@ class Stacked:
 
 
 def _shaped(numbers: Tensor, like: Tensor) -> Tensor:
-    """A number for each replica, to multiply a stacked tensor."""
+    """One number for each replica, shaped to broadcast over a stacked tensor."""
     return numbers.view(-1, *[1] * (like.dim() - 1))
 
 
@@ -221,18 +221,18 @@ class StackedAdam(Stacked):
     ) -> Sequence[Tensor]:
         terms = terms or [WeightTerms()] * len(grads)
         fits = self.at_once and not whole and all(also.fits_kernel for also in terms)
-        if self.decay is not None:  # it shrinks weights before the kernel sees them: pulls and paths would miss that
+        if self.decay is not None:  # it shrinks weights before the kernel runs, which pulls and paths would miss
             fits = fits and not any(also.pulls or also.paths for also in terms)
         return [] if fits and self._all_at_once(grads, terms) else super().step(grads, terms)
 
     def _all_at_once(self, grads: Sequence[Tensor], terms: Sequence[WeightTerms]) -> bool:
-        """Every tensor is read and written once: what bounds this on a GPU is memory. False: there is no Triton."""
+        """Read and write every tensor once, as memory bandwidth is the limit on a GPU. False: there is no Triton."""
         try:
             kernel = _kernel()
             kernel.correct(self.taken, self.rates(), self._size, self._root, self.betas)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # whatever a compiler that is missing or broken raises
+        except Exception as error:  # a missing or broken compiler may raise anything
             self.at_once = False
             reason = " ".join(str(error).split())[:200]
             warnings.warn(f"no fused optimiser here, a slower one is used ({reason})", stacklevel=3)
@@ -294,7 +294,7 @@ class StackedAdam(Stacked):
         self.taken += 1
 
     def _in_turn(self, grads: Sequence[Tensor]) -> None:
-        """The same by plain operations, whose rates are on the device: a captured step asks the host nothing."""
+        """The same by plain operations with rates on the device: a captured step cannot synchronise with the host."""
         self.taken += 1
         taken, (one, two) = self.taken.double(), self.betas
         size = (self.rates() / (1 - one**taken)).float()
@@ -310,11 +310,11 @@ class StackedAdam(Stacked):
 
 
 def _in_lines(stacks: Sequence[Sequence[Tensor]]) -> tuple[list[list[Tensor]], list[tuple[Tensor, Tensor]]]:
-    """Weights, gradients, means and squares, all flat, as tensors of whole lines: what is left at the ends is copied
-    into one more tensor. Second: the ends of all but the gradients, each with its copy.
+    """Weights, gradients, means and squares, flattened to tensors of whole lines; remainders are copied into one more
+    tensor. Second: the remainders of all but the gradients, each with its copy.
 
-    PyTorch rounds what fills no vector of the processor in another way, and where a stack ends depends on its height:
-    a replica would depend on those beside it.
+    PyTorch rounds what does not fill a SIMD vector differently, and which weights those are depends on the size of the
+    stack: a replica's numbers would depend on the others in it.
     """
     sizes = [tensor.numel() % LINE for tensor in stacks[0]]
     lines = [[tensor[: tensor.numel() - size] for tensor, size in zip(stack, sizes, strict=True)] for stack in stacks]
@@ -330,7 +330,7 @@ def _in_lines(stacks: Sequence[Sequence[Tensor]]) -> tuple[list[list[Tensor]], l
 
 
 def _kernel() -> Any:
-    """Triton is there where there is a GPU only."""
+    """Triton is only available where there is a GPU."""
     from threefold.engine import adam_kernel
 
     return adam_kernel

@@ -1,6 +1,6 @@
-"""What the steps of a task work on: batches, stored samples, noise. Addressed by seed, so no replica shifts another's.
+"""What the steps of a task work on: batches, stored samples, noise. Drawn by seed, so replicas are independent.
 
-Drawn in chunks of steps, into the same tensors, so that memory does not grow with the length of a task.
+They are drawn in chunks of steps, into the same tensors, so that memory does not grow with the length of a task.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -22,9 +22,9 @@ from threefold.methods.learner import STEP, Batch, Draws, Noise, OfLabel, Sample
 from threefold.networks import uniform
 from threefold.randomness import generator
 
-# parts of a draw's address, so not to be tuned
-STEPS_AT_ONCE = 5000  # whose samples are drawn at once
-NOISE_AT_ONCE = 50  # whose noise is drawn at once
+# they determine the random numbers, so they must not be tuned
+STEPS_AT_ONCE = 5000  # steps whose samples are drawn at once
+NOISE_AT_ONCE = 50  # steps whose noise is drawn at once
 CURRENT = "current data"
 
 
@@ -34,7 +34,7 @@ class Sampler:
     def __init__(self, stack: ReplicaStack, training: Training, prefetch: "Prefetch | None" = None) -> None:
         self.stack, self.task = stack, stack.task
         pools = [_pool(stack, replica) for replica in range(len(stack.seeds))]
-        self.each_steps = _steps(stack, training, self.task, pools)  # that a replica takes
+        self.each_steps = _steps(stack, training, self.task, pools)  # steps of each replica
         self.steps = max(self.each_steps)
         self.each_at_once = _at_once(self.each_steps)
         self.at_once = max(self.each_at_once)
@@ -49,7 +49,7 @@ class Sampler:
         self._keys = {name: self._key(name) for name in (CURRENT, *self.samples)} if training.augment else {}
 
     def _chunk(self, number: int) -> tuple[Samples, dict[str, Samples], dict[str, Noise | Uniform]]:
-        """The samples of the steps of a chunk, on the device; and what noise they want."""
+        """The samples of a chunk's steps, on the device, and the noise that they request."""
         device = self.stack.device
         current = _to_device(self._order.take(number), device)
         drawn = in_threads(partial(self._draws, number), range(len(self.stack.seeds)))
@@ -58,7 +58,7 @@ class Sampler:
         return current, {name: _to_device(_stacked(each), device) for name, each in samples.items()}, noise
 
     def _draws(self, chunk: int, replica: int) -> Draws:
-        """What else one replica's parts draw: for its own number of steps, however many the others take."""
+        """What one replica's parts draw: for its own number of steps, however many the others take."""
         stack, drawn, own = self.stack, Draws(), self.each_at_once[replica]
         where = (self.task, chunk) if chunk else (self.task,)
         for part in stack.methods[replica].parts:
@@ -82,7 +82,7 @@ class Sampler:
         return Samples(found, torch.tensor(self.task))
 
     def replaced_by(self, new: "Sampler") -> bool:
-        """Take over what another task's steps work on, in the same tensors; False if that does not fit."""
+        """Copy the next task's sampler into this one's tensors; False if they do not fit."""
         mine, its = ((each.current, each.samples, each._keys) for each in (self, new))
         if (self.steps, self.noise) != (new.steps, new.noise) or in_place(mine, its) is not mine:
             return False
@@ -91,14 +91,14 @@ class Sampler:
         return True
 
     def prepare(self, step: int) -> None:
-        """Draw what the chunks hold that this step (counted from 0) begins, if it begins any."""
+        """Draw the chunks that begin at this step (counted from 0), if any do."""
         if step and step % self.at_once == 0:
             self._take_chunk(step // self.at_once)
         if self.noise and step % NOISE_AT_ONCE == 0:
             self._take_noise(step // NOISE_AT_ONCE)
 
     def go_on(self, step: int) -> None:
-        """Stand where the steps before this one have been taken. Batches follow from each other, so all are drawn."""
+        """Resume at this step. Each batch depends on those before it, so all of them are drawn."""
         for chunk in range(1, (step - 1) // self.at_once + 1):
             self._take_chunk(chunk)
         if self.noise and step % NOISE_AT_ONCE:
@@ -113,7 +113,7 @@ class Sampler:
         self._noise = in_place(self._noise, fresh)
 
     def at(self, step: int | Tensor) -> tuple[Batch, dict[str, Batch | Tensor]]:
-        """What the step works on; a step that is a tensor on the device is looked up there."""
+        """The data of a step; if the step is a tensor on the device, it is looked up there."""
         place = step if self.steps == self.at_once else step % self.at_once
 
         def batch(name: str, samples: Samples) -> Batch:
@@ -128,12 +128,12 @@ class Sampler:
         return self.stack.data.train(_column(samples.indices, step), task, moves)
 
     def _key(self, name: str) -> Tensor:
-        """Of the augmentation of what is drawn under this name, for each replica."""
+        """The key of the augmentation of samples drawn under this name, for each replica."""
         each = (generator(seed, f"augmentation of {name}", self.task) for seed in self.stack.seeds)
         return torch.tensor([source.initial_seed() & 0x7FFFFFFF for source in each], device=self.stack.device)
 
     def _moves(self, name: str, samples: Samples, step: int | Tensor) -> list[Tensor]:
-        """The numbers that augment a step's images: of seed, task, step and name alone. None where nothing does."""
+        """The random numbers that augment a step's images, from seed, task, step and name alone; or none."""
         if not self._keys:
             return []
         key = self._keys[name] + step * STEP
@@ -146,10 +146,10 @@ class Sampler:
 
 
 class _Order:
-    """The batches of a task for all replicas. Those of equal seeds are equal, unless a part adds data."""
+    """The batches of a task for all replicas. Equal seeds have equal batches, unless a part adds data."""
 
     def __init__(self, stack: ReplicaStack, task: int, steps: Sequence[int], pools: "Sequence[Pool | None]") -> None:
-        """`steps`: that each replica has drawn at once."""
+        """`steps`: how many steps each replica draws at once."""
         self.steps = max(steps)
         seeds = list(zip(stack.seeds, stack.data.orders, strict=True))
         keys: list[Hashable] = list(range(len(seeds))) if any(pools) else list(seeds)
@@ -161,7 +161,7 @@ class _Order:
         self._next = self._draw()
 
     def take(self, chunk: int) -> Samples:
-        """The samples of a chunk; they are taken in order."""
+        """The samples of a chunk; chunks must be taken in order."""
         if chunk:
             self._next = self._draw()
         return self._next
@@ -183,14 +183,14 @@ def _batches(stack: ReplicaStack, task: int, replica: int, pool: "Pool | None") 
 
 
 class Prefetch:
-    """The batches of the next task, drawn while a GPU trains this one: it has little use for the cores."""
+    """The batches of the next task, drawn on idle cores while a GPU trains this one."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1)
         self._ready: dict[tuple[ReplicaStack, int], Future[_Order]] = {}
 
     def begin(self, stacks: Sequence[ReplicaStack], task: int, training: Training) -> None:
-        """Have the tasks' own data drawn; should a part add others when the time comes, it was for nothing."""
+        """Start drawing the task's own data; the result is discarded if a part then changes the data."""
         for stack in stacks:
             if _idle_cores(stack) and not stack.flow and not _pool(stack, 0):
                 nothing = [None] * len(stack.seeds)
@@ -228,7 +228,7 @@ def _at_once(steps: Sequence[int]) -> list[int]:
 
 
 def _extended(samples: Samples, steps: int) -> Samples:
-    """Beyond a replica's own steps its samples come again: what they do is not kept, and all have one shape."""
+    """Repeat a replica's samples beyond its own steps, so that all have one shape; those steps' effects are undone."""
     own = len(samples.indices)
     if own == steps:
         return samples
@@ -242,9 +242,9 @@ def _idle_cores(stack: ReplicaStack) -> bool:
 
 
 def _pool(stack: ReplicaStack, replica: int) -> Pool | None:
-    """The data of the current task that a part names; None: the task's own."""
+    """The data that a part chooses for the current task; None: the task's own."""
     tasks, memory = stack.data.sequences[replica], _memory(stack, replica)
-    task = len(tasks) - 1 if stack.flow else stack.task  # where tasks have no ends, all may come
+    task = len(tasks) - 1 if stack.flow else stack.task  # where tasks have no ends, any may come
     pools = (part.data(tasks, task, memory[part.name]) for part in stack.methods[replica].parts)
     return next((pool for pool in pools if pool is not None), None)
 
@@ -259,7 +259,7 @@ def _column(table: Tensor, step: int | Tensor) -> Tensor:
 
 
 def _stacked(samples: Sequence[Any]) -> Samples:
-    """Replicas × steps × batch; a task that is the same for all samples stays one number."""
+    """Stack to replicas × steps × batch; a task that is the same for all samples stays one number."""
     index = torch.stack([s.indices for s in samples])
     if all(s.task.dim() == 0 for s in samples):
         return Samples(index, samples[0].task)

@@ -1,4 +1,4 @@
-"""What a checkpoint must hold to be gone on from: a file may be whole, and yet not hold what it should."""
+"""Checks that a checkpoint can be resumed from: an undamaged file may still not hold the expected state."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from threefold.engine.stack import ReplicaStack
 
 
 def fits(stacks: Stacks, saved: dict[str, Any]) -> bool:
-    """Is this a state of these stacks? Memories may grow from task to task: of them the replica axis must be right."""
+    """Is this a state of these stacks? Memories may grow from task to task, so only their replica axis is checked."""
     match saved:
         case {
             "stacks": {"trained": [*trained], "evaluated": [*evaluated]},
@@ -58,7 +58,7 @@ def _fits(evaluated: Evaluated, memory: Any, measured: Any, finished: int) -> bo
 
 
 def _fits_curves(stacks: Stacks, evaluated: Evaluated, measured: dict[str, Any]) -> bool:
-    """Were there tests during training as they are asked for, with a value of each replica at each point?"""
+    """Do the tests during training match the settings, with a value for each replica at each point?"""
     evaluation = stacks.training.evaluation
     replicas, tasks = len(evaluated.stack.seeds), evaluated.stack.setting.outputs.tasks
     points, curves = measured.get("points", []), measured.get("curves", {})

@@ -12,22 +12,22 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from threefold.engine.checkpoint import Checkpoint
 
-RATE = 2e8  # bytes that a slow disk takes in a second: what writes less often than it could never holds training up
+RATE = 2e8  # bytes per second of a slow disk, from which the least interval between writes is computed
 
 
 class Saver:
-    """Saves one state after the other. On a CPU `save` returns when the file is there.
+    """Saves a cohort's states. On a CPU `save` returns when the file is written.
 
-    On a GPU it returns when the state is copied on the device, where a newer one takes its place. It is written beside
-    training if training has gone on for as long as writing takes since the last one was, and whenever training is
-    stopped: a thousand networks' state is gigabytes. When training has come to its end nobody needs it. What goes
-    wrong with a file is raised by a later `save` or at the end.
+    On a GPU it returns when the state is copied on the device, where a newer one replaces it. As a thousand networks'
+    state is gigabytes, it is written in the background only if training has run for at least as long as a write takes
+    since the last one, and whenever training is stopped. When training is complete it is not needed. Errors of writing
+    are raised by a later `save` or at the end.
     """
 
     def __init__(self, checkpoint: Checkpoint | None, device: torch.device) -> None:
         self.checkpoint, self.device = checkpoint, device
         self._thread = ThreadPoolExecutor(1)
-        self._copy: list[dict[str, Any]] = []  # on the device; a list, so that who fetches it can let go of it
+        self._copy: list[dict[str, Any]] = []  # on the device; a list, so that the fetching thread can free it
         self._fetching: Future[dict[str, Any]] | None = None
         self._writing: Future[None] | None = None
         self._begun = time.perf_counter()  # when the last one was written, or training began
@@ -40,7 +40,7 @@ class Saver:
             return
         if self._writing and self._writing.done():
             self._wait()
-        self._copy.clear()  # there is room for one
+        self._copy.clear()  # memory is reserved for one only
         try:
             self._copy.append(tree_map_only(Tensor, Tensor.clone, state))
         except torch.OutOfMemoryError:
@@ -69,19 +69,19 @@ class Saver:
         self.checkpoint.save(fetching.result())
 
     def wait_for_device(self) -> None:
-        """Wait until nothing is being fetched from the device."""
+        """Wait until no state is being fetched from the device."""
         if fetching := self._fetching:
-            fetching.exception()  # what it raised is told later
+            fetching.exception()  # its error is raised later
 
     def finish(self) -> None:
-        """Write the last state, and wait until it is there."""
+        """Write the last state, and wait until it is written."""
         self._wait()
         if self._copy:
             self._write_copy()
             self._wait()
 
     def _wait(self) -> None:
-        """Until what is being written is there."""
+        """Wait until the current write is done."""
         writing, self._writing = self._writing, None
         if writing:
             writing.result()
@@ -92,13 +92,13 @@ class Saver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Whatever stopped training, the last state is written."""
+        """Write the last state, whatever stopped training."""
         try:
             if kind is None:
                 self._copy.clear()
                 self._wait()
             else:
-                with suppress(Exception):  # the reason why training ended is told
+                with suppress(Exception):  # the error that ended training takes precedence
                     self.finish()
         finally:
             self._thread.shutdown()

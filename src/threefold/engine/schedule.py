@@ -15,7 +15,7 @@ class Schedule(Value):
     """A factor of the learning rate, by how much of the task is done."""
 
     def multiplier(self, progress: Tensor) -> Tensor | None:
-        """For each replica's progress, from 0 at the first step towards 1; None: 1 throughout."""
+        """The factor at each replica's progress, from 0 at the first step towards 1; None: 1 throughout."""
         return None
 
 
@@ -45,7 +45,7 @@ class Steps(Schedule):
 
     def multiplier(self, progress: Tensor) -> Tensor:
         passed = torch.zeros_like(progress)
-        for share in self.at:  # a tensor of them would be copied to the device, which a captured step cannot
+        for share in self.at:  # a tensor of them would need a copy to the device, which cannot be captured
             passed += progress >= share
         return self.factor**passed
 
@@ -55,7 +55,7 @@ SCHEDULES: dict[str, type[Schedule]] = {kind.name: kind for kind in (Constant, C
 
 
 def find_schedule(given: Any) -> Schedule:
-    """The schedule that `cosine` or `step:at=0.5-0.75,factor=0.1` stands for."""
+    """Parse a schedule such as `cosine` or `step:at=0.5-0.75,factor=0.1`."""
     if isinstance(given, Schedule):
         return known(SCHEDULES, "schedule", given)
     if not isinstance(given, str):

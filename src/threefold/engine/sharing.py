@@ -1,8 +1,8 @@
-"""What several runs may share, so that it is trained once: for the methods that threefold ships, and no others.
+"""What several runs may share, so that it is trained once: only for the methods that threefold ships.
 
-Two rules pay for themselves (docs/performance.md). DGR's generator learns from inputs and from what it dreamt, never
+Two rules pay for themselves (docs/performance.md). DGR's generator learns from inputs and from its own samples, never
 from the classifier, so all DGR cells of a table have the same one for each seed. And what ER does at test time does not
-change its training: networks that differ in that alone are trained once and evaluated in each way.
+change its training: networks that differ only in that are trained once and evaluated in each way.
 """
 
 from collections.abc import Hashable, Sequence
@@ -25,11 +25,11 @@ from threefold.scenarios import Outputs, Scenario
 from threefold.streams import Stream
 
 GENERATIVE = (DGR, DGRDistill)
-OTHER_DATA = (Offline, ICaRL)  # what a generator beside them learns from is not the task's own data
+OTHER_DATA = (Offline, ICaRL)  # with these, a generator is not trained on the task's own data
 
 
 def trained_as(method: Method) -> Method:
-    """The method that trains the same networks, without what counts at test time only."""
+    """The method that trains the same networks, without what matters only at test time."""
     if not _is_ours(method):
         return method
     return Method(*(part for each in method.parts if (part := _part_trained_as(each)) is not None))
@@ -42,14 +42,14 @@ def _part_trained_as(part: Part) -> Part | None:
 
 
 def generator_of(method: Method) -> str | None:
-    """The part whose generator is the same in every method that has one, for the same seed; None if there is none."""
+    """The part whose generator depends on the seed alone, not on the rest of the method; None if there is none."""
     parts = [part for part in method.parts if type(part) in GENERATIVE]
     own_data = all(type(part) not in OTHER_DATA for part in method.parts)
     return parts[0].name if parts and own_data and _is_ours(method) else None
 
 
 def _is_ours(method: Method) -> bool:
-    """A part of a user's may read or change anything, also of the parts beside it."""
+    """Is every part shipped with threefold? A user's part may read or change anything, other parts included."""
     return all(is_ours(type(part)) for part in method.parts)
 
 
@@ -63,13 +63,13 @@ class Replicas:
     methods: Sequence[Method]
     seeds: Sequence[int]
     optimizers: Sequence[Optimizer]
-    orders: Sequence[int] = ()  # seeds of the tasks alone; empty: the seeds
+    orders: Sequence[int] = ()  # seeds that choose the tasks; empty: as `seeds`
 
     def networks(self) -> "list[Replica]":
         return self._each(self.methods)
 
     def trained(self) -> "list[Replica]":
-        """The networks that stand for its own: some may be equal. Where they would not be of one code, its own."""
+        """The networks to train for these runs, some of which may be equal; unchanged if their code would differ."""
         methods = [trained_as(method) for method in self.methods]
         same = all(code(method) == code(methods[0]) for method in methods)
         return self._each(methods if same else self.methods)
@@ -79,27 +79,27 @@ class Replicas:
         return [Replica(method, self.scenario, seed, optimizer, order) for method, seed, optimizer, order in each]
 
     def shares(self) -> Hashable:
-        """Equal for stacks that have something to share, if they are trained in the same way on the same data."""
+        """A key, equal for stacks that can share something if trained in the same way on the same data."""
         networks = list(dict.fromkeys(self.trained()))
         if all(generator_of(network.method) for network in networks):
             return GENERATIVE, _draws(networks)
         return self.trained_by(), frozenset(_draws(networks))
 
     def trained_by(self) -> Hashable:
-        """Equal for those that one stack can train."""
+        """A key, equal for replicas that one stack can train."""
         method = self.trained()[0].method
         return self.scenario, tuple((part, repr(fields)) for part, fields in code(method))
 
 
 @dataclass(frozen=True)
 class Replica:
-    """One run of a stack: all that its network depends on."""
+    """One run of a stack: everything its network depends on."""
 
     method: Method = field(compare=False)
     scenario: Scenario
     seed: int
     optimizer: Optimizer
-    order: int  # the seed of its tasks
+    order: int  # the seed that chooses its tasks
     parts: tuple[Hashable, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,26 +109,26 @@ class Replica:
 
 @dataclass
 class Evaluated:
-    """The networks of some runs as they are evaluated: trained for them alone, or for others too."""
+    """The networks of some runs at evaluation: trained for these runs alone, or shared with others."""
 
     stack: ReplicaStack
-    source: ReplicaStack | None  # the stack that is trained, if it is another
+    source: ReplicaStack | None  # the stack that is trained, if it is a different one
     which: Tensor  # its replicas
 
     def consolidate(self) -> None:
-        """A task is finished, and so is what is trained."""
+        """A task is finished, in the trained stack too."""
         if self.source is not None:
             self.stack.take_over(self.source, self.which)
             self.stack.consolidate(besides=self.source.memory.keys())
 
     def own_memory(self) -> dict[str, Memory]:
-        """What is remembered for evaluating alone."""
+        """The memory that only evaluation uses."""
         source = self.stack if self.source is None else self.source
         return {name: memory for name, memory in self.stack.memory.items() if name not in source.memory}
 
 
 class Stacks:
-    """All stacks of a cohort: those that are trained, and for each of `asked` the networks to be evaluated."""
+    """All stacks of a cohort: those that are trained, and for each of `asked` the networks to evaluate."""
 
     def __init__(self, stream: Stream, asked: Sequence[Replicas], training: Training) -> None:
         self.stream, self.training, self.flow = stream, training, Flow.of(stream, training)
@@ -137,7 +137,7 @@ class Stacks:
         self.trained: list[ReplicaStack] = []
         groups: dict[Hashable, list[int]] = {}
         for number, each in enumerate(asked):
-            alone = number if training.evaluation else None  # what is tested in training is trained for itself
+            alone = number if training.evaluation else None  # runs tested during training are trained separately
             groups.setdefault((each.trained_by(), alone), []).append(number)
         found: dict[int, Evaluated] = {}
         for group in groups.values():
@@ -145,7 +145,7 @@ class Stacks:
         self.evaluated = [found[number] for number in range(len(asked))]
 
     def _trained_once(self, asked: dict[int, Replicas]) -> dict[int, Evaluated]:
-        """One stack for runs that it can train; where there is nothing to share, it has their own methods."""
+        """One stack for runs that can share it; where there is nothing to share, it has their own methods."""
         own = {number: each.networks() for number, each in asked.items()}
         trained = {number: each.trained() for number, each in asked.items()}
         every = list(dict.fromkeys(network for each in trained.values() for network in each))
@@ -163,8 +163,8 @@ class Stacks:
         return found
 
     def _rows(self, networks: "list[Replica]") -> "list[Replica]":
-        """The networks of a stack, row by row. On a CPU a single one is two equal ones: products and sums of a stack of
-        one are rounded in another order, and a run should not depend on what it is trained with."""
+        """The networks of a stack, row by row. On a CPU a single network is duplicated: a stack of one rounds products
+        and sums in another order, and a run must not depend on what it is trained with."""
         return networks * 2 if len(networks) == 1 and self.device.type == "cpu" else networks
 
     def _generators_for(self, networks: Sequence[Replica]) -> dict[str, Params]:
@@ -177,7 +177,7 @@ class Stacks:
             self._generators.setdefault(_draws(networks), generator)
 
     def _stack(self, networks: list[Replica], lent: dict[str, Params] | None = None) -> ReplicaStack:
-        """A stack of these networks: to be trained with what is lent to it, or (None) to be evaluated only."""
+        """A stack of these networks, to be trained with the networks lent to it, or (None) only evaluated."""
         networks = self._rows(networks)
         stream, training, first = self.stream, self.training, networks[0]
         outputs = Outputs.of(first.scenario, stream)
@@ -196,7 +196,7 @@ class Stacks:
             stack.begin_task(task)
 
     def at_step(self, steps: int) -> None:
-        """So many steps of a flow are taken."""
+        """This many steps of a flow have been taken."""
         assert self.flow is not None
         for stack in self.trained:
             stack.now.earlier.fill_(self.flow.come(steps))
@@ -204,7 +204,7 @@ class Stacks:
             stack.stretch = -(-steps // self.flow.clock)
 
     def consolidate(self) -> None:
-        """A task is finished, or in a flow a stretch of it."""
+        """Consolidate after a task, or after an interval of a flow."""
         for stack in self.trained:
             stack.consolidate()
         for each in self.evaluated:
@@ -222,11 +222,11 @@ class Stacks:
 
 
 def _generative(networks: Sequence[Replica]) -> str | None:
-    """The part that trains the generator, where all networks have one that can be shared."""
+    """The name of the part that trains the generator, if all networks have one that can be shared."""
     parts = [generator_of(network.method) for network in networks]
     return parts[0] if all(parts) else None
 
 
 def _draws(networks: Sequence[Replica]) -> tuple[Hashable, ...]:
-    """What a generator's training depends on, replica by replica."""
+    """Everything a generator's training depends on, replica by replica."""
     return tuple((network.seed, network.order, network.optimizer) for network in networks)

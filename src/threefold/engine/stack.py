@@ -25,9 +25,9 @@ from threefold.networks import OwnNetwork, initial_params
 from threefold.randomness import generator
 from threefold.streams import Task
 
-PIECE = 1 << 27  # inputs gathered at once outside training, on a GPU: half a gigabyte
-IMAGES = 512  # samples of each replica at once there, where they are sent through convolutions
-SAMPLES = 128  # samples of each replica gathered at once on a CPU, however many replicas: sums are rounded by pieces
+PIECE = 1 << 27  # input values gathered at once outside training on a GPU: half a gigabyte
+IMAGES = 512  # the same for convolutions: samples of each replica
+SAMPLES = 128  # samples of each replica gathered at once on a CPU; fixed, as pieces affect the rounding of sums
 
 Numbers = list[dict[str, Tensor]]
 
@@ -35,12 +35,12 @@ Numbers = list[dict[str, Tensor]]
 def stacked(trees: Sequence[Any], device: torch.device) -> Any:
     """Trees of tensors, one for each replica, as one tree on the device, with a leading replica axis.
 
-    Row by row: all of them on the host at once would be gigabytes, only to be copied again.
+    It is filled row by row: stacking all of them on the host first would take gigabytes.
     """
 
     def rows(*leaves: Tensor) -> Tensor:
         if len({(leaf.shape, leaf.dtype) for leaf in leaves}) > 1:
-            return torch.stack(leaves).to(device)  # which says what does not fit
+            return torch.stack(leaves).to(device)  # raises the error for trees that do not match
         found = torch.empty(len(leaves), *leaves[0].shape, dtype=leaves[0].dtype, device=device)
         for row, leaf in zip(found, leaves, strict=True):
             row.copy_(leaf)
@@ -50,9 +50,10 @@ def stacked(trees: Sequence[Any], device: torch.device) -> Any:
 
 
 def padded(rows: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Index sets of different sizes as one tensor, and which of its entries are real.
+    """Index sets of different sizes as one padded tensor, and which of its entries are real.
 
-    On a CPU in whole pieces: the shapes of products, and with them their rounding, do not depend on the longest then.
+    On a CPU the length is a whole number of pieces, so that shapes of products, and with them their rounding, do not
+    depend on the longest set.
     """
     sizes = torch.tensor([len(row) for row in rows])
     indices = pad_sequence(list(rows), batch_first=True)
@@ -62,7 +63,7 @@ def padded(rows: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor
 
 
 def in_place(old: Any, new: Any) -> Any:
-    """The new values, in the old tensors if they fit: a captured graph knows tensors by their addresses."""
+    """The new values, in the old tensors if they fit: a captured graph uses tensors by address."""
     before, after = tree_flatten(old), tree_flatten(new)
     fits = before[1] == after[1] and all(
         a.shape == b.shape and a.dtype == b.dtype for a, b in zip(before[0], after[0], strict=True)
@@ -80,7 +81,7 @@ def code(method: Method) -> list[tuple[type[Part], dict[str, Any]]]:
 
 
 class ReplicaStack:
-    """The networks, optimiser and memories of all replicas: what hooks call a `Stack`."""
+    """The networks, optimiser and memories of all replicas; it implements the hooks' `Stack`."""
 
     def __init__(
         self,
@@ -92,26 +93,26 @@ class ReplicaStack:
         lent: Mapping[str, Params] | None = None,
         flow: Flow | None = None,
     ) -> None:
-        """`optimizer`: of stacked weights; None for networks that are evaluated and never trained. `lent`: networks
-        that another stack trains. `flow`: where tasks have no ends."""
+        """`optimizer`: makes the stacked optimiser; None for networks that are only evaluated. `lent`: networks that
+        another stack trains. `flow`: given if tasks have no ends."""
         if data.device.type == "cpu":
             keep_freed_memory()
         if any(code(method) != code(methods[0]) for method in methods):
             raise ValueError("the methods of a stack may differ in numbers only")
         self.seeds, self.setting, self.data, self.device, self.flow = seeds, setting, data, data.device, flow
-        self.methods = methods  # each replica's own, its hyperparameters plain numbers
-        self.template = methods[0].parts  # what is the same for all replicas
+        self.methods = methods  # of each replica, hyperparameters as plain numbers
+        self.template = methods[0].parts  # the same for all replicas
         self.numbers = self._numbers_that_differ()
-        self.parts = self.bind(self.numbers)  # with a tensor for each number, one value for each replica
+        self.parts = self.bind(self.numbers)  # each number a tensor with a value for each replica
         self.networks, self.beside = self._networks()
         self.mapping: ReplicaMapping = mapped if setting.structure.mapped else OneByOne(len(seeds), self.device)
         lent = lent or {}
         initial, buffers = self._initial({name: net for name, net in self.networks.items() if name not in lent})
-        self.own = self._for_replicas(initial)  # what this stack trains
+        self.own = self._for_replicas(initial)  # the networks this stack trains
         self.buffers: Params = self._for_replicas(buffers)  # the classifiers', such as batch norm's statistics
         self.params = self.own | dict(lent)
         self.memory = self._first_memory(initial)
-        self.keys = torch.zeros(len(seeds), dtype=torch.long, device=self.device)  # of the randomness inside networks
+        self.keys = torch.zeros(len(seeds), dtype=torch.long, device=self.device)  # for randomness inside networks
         self.optimizer = optimizer(tree_leaves(self.own)) if optimizer else None
         self.loss = torch.zeros(len(seeds), device=self.device)
         self.loss_sum: Tensor | None = None  # over steps, if it is recorded
@@ -120,7 +121,7 @@ class ReplicaStack:
         self.begin_task(0)
 
     def _numbers_that_differ(self) -> Numbers:
-        """By part, the hyperparameters that may differ: a number for each replica."""
+        """By part, the hyperparameters that may differ, with a number for each replica."""
 
         def each(place: int, name: str) -> Tensor:
             return torch.tensor([getattr(method.parts[place], name) for method in self.methods], device=self.device)
@@ -132,17 +133,17 @@ class ReplicaStack:
         return [part.model_copy(update=n) for part, n in zip(self.template, numbers, strict=True)]
 
     def _networks(self) -> tuple[dict[str, nn.Module], dict[str, set[str]]]:
-        """All networks by name, and for each part the names of those that it has beside the classifier."""
+        """All networks by name, and for each part the names of its additional networks."""
         setting = self.setting
         nets = {"classifier": setting.classifier()}
-        with torch.device("meta"):  # modules say how to compute; the parameters are the stack's
+        with torch.device("meta"):  # modules define the computation; the stack has the parameters
             named = {part.name: hook_checks.networks(part, part.networks(setting)) for part in self.template}
         for networks in named.values():
-            nets |= dict(sorted(networks.items()))  # a checkpoint knows the optimiser's tensors by their places
+            nets |= dict(sorted(networks.items()))  # a checkpoint stores the optimiser's tensors by position
         return nets, {part: set(networks) for part, networks in named.items()}
 
     def _initial(self, nets: Mapping[str, nn.Module]) -> tuple[dict[int, dict[str, Params]], dict[int, Params]]:
-        """The parameters that networks begin with, and the classifier's buffers, by seed: replicas may share one."""
+        """Initial parameters of all networks, and the classifier's buffers, by seed, as replicas may share one."""
         different = list(dict.fromkeys(self.seeds))
         own = isinstance(self.setting.network, OwnNetwork)
         built = {seed: self._built(seed) for seed in different} if own or _has_buffers(nets) else {}
@@ -165,7 +166,7 @@ class ReplicaStack:
         return initial, buffers
 
     def _built(self, seed: int) -> nn.Module:
-        """The classifier with values. One of a user's draws its own, from PyTorch's generator: so that has the seed."""
+        """The classifier with values. A user's class draws from PyTorch's global generator, so that is seeded."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator(seed, "weights of classifier").initial_seed())
             return self.setting.network.build(self.setting)
@@ -175,7 +176,7 @@ class ReplicaStack:
         return stacked([initial[seed] for seed in self.seeds], self.device)
 
     def _first_memory(self, initial: Mapping[int, dict[str, Params]]) -> dict[str, Memory]:
-        """What the parts remember before the first task."""
+        """The parts' memories before the first task."""
         memories = [
             {
                 part.name: hook_checks.memory(
@@ -193,15 +194,15 @@ class ReplicaStack:
 
     @property
     def weights(self) -> int:
-        """How many weights a step moves."""
+        """How many weights a step updates."""
         return sum(leaf.numel() for leaf in tree_leaves(self.own))
 
     def lent(self, part: Part) -> bool:
-        """Does another stack train the networks that this part has beside the classifier?"""
+        """Does another stack train this part's networks?"""
         return not self.beside[part.name] <= self.own.keys()
 
     def begin_task(self, task: int) -> None:
-        """Training stands at this task now."""
+        """Start training this task."""
         self.task = self.stretch = task
         if self.optimizer:
             anew = self._begin_networks(task) if task and not self.flow else False
@@ -217,7 +218,7 @@ class ReplicaStack:
             self.keys.copy_(torch.tensor(keys))
 
     def _begin_networks(self, task: int) -> bool:
-        """Networks beside the classifier take the weights that parts give them for this task; have any?"""
+        """Load the weights that parts give their networks for this task; returns whether there were any."""
         anew = False
         for place, part in enumerate(self.template):
             if type(part).begin is Part.begin:
@@ -249,7 +250,7 @@ class ReplicaStack:
         return copied(self.params["classifier"] | self.buffers)
 
     def predict(self, x: Tensor, task: Tensor, active: Tensor) -> Tensor:
-        """The winning output unit for each sample of `task`, among the active ones."""
+        """The predicted output unit for each sample of `task`, among the active ones."""
 
         def one(learner: Learner, x: Tensor) -> Tensor:
             scores = (part.scores(learner, x, task) for part in learner.parts)
@@ -297,11 +298,11 @@ class ReplicaStack:
         return self.data.sequences
 
     def consolidate(self, besides: Collection[str] = ()) -> None:
-        """A task is finished, or in a flow a stretch: every part takes it into its memory, besides those that have."""
+        """Update every part's memory after a task, or an interval of a flow; `besides`: parts that are done already."""
         live = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((self.params, self.memory))}
 
         def apart(leaf: Tensor) -> Tensor:
-            """A memory changes neither with parameters nor with an earlier memory; and it is in one piece."""
+            """A contiguous tensor that shares no storage with parameters or an earlier memory."""
             alive = leaf.untyped_storage().data_ptr() in live
             return leaf.clone(memory_format=torch.contiguous_format) if alive else leaf.contiguous()
 
@@ -314,7 +315,7 @@ class ReplicaStack:
                 self.memory[part.name] = {name: changed.get(name, value) for name, value in fresh.items()}
 
     def kept(self) -> dict[str, Tensor]:
-        """What the parts want kept of the task just finished."""
+        """What the parts keep of the task just finished."""
         each = [hook_checks.memory("keep", part, part.keep(self, self.memory[part.name])) for part in self.parts]
         return {name: value.cpu().clone() for some in each for name, value in some.items()}
 
@@ -325,7 +326,7 @@ class ReplicaStack:
         return torch.stack([*rows, self.loss.isfinite()]).all(0)
 
     def take_over(self, other: "ReplicaStack", which: Tensor) -> None:
-        """Stand where another stack stands: each replica takes the networks and memories of one of its replicas."""
+        """Copy the networks and memories of another stack's replicas, `which[i]` for replica i."""
         self.begin_task(other.task)
         for net, params in self.params.items():
             for name, mine in params.items():
@@ -343,11 +344,11 @@ class ReplicaStack:
         return {"params": self.own, "buffers": self.buffers, "memory": self.memory, "optimizer": optimizer}
 
     def rows(self, which: Tensor) -> Any:
-        """A copy of all that these replicas are."""
+        """A copy of these replicas' whole state."""
         return tree_map(lambda leaf: leaf[which], self._state_and_losses())
 
     def put_rows(self, which: Tensor, rows: Any) -> None:
-        """These replicas become what `rows` has copied."""
+        """Restore these replicas from a copy that `rows` made."""
         for mine, saved in zip(tree_leaves(self._state_and_losses()), tree_leaves(rows), strict=True):
             mine[which] = saved
 

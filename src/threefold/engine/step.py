@@ -1,4 +1,4 @@
-"""One training step of a stack: the gradients of all replicas, and what follows them."""
+"""One training step of a stack: the gradients of all replicas, the optimiser's update and the hooks after it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,9 +32,9 @@ from threefold.methods.method import objective
 
 
 class StepInput(NamedTuple):
-    """What a step works on: of all replicas, or, mapped over them, of one."""
+    """The input of a step: of all replicas, or, inside the mapping, of one."""
 
-    params: dict[str, Params]  # what is lent by another stack may be a step ahead or behind, so it is left out
+    params: dict[str, Params]  # without lent networks, which may be a step ahead or behind
     memory: dict[str, Memory]
     numbers: Numbers
     batch: Batch
@@ -50,7 +50,7 @@ REPLICA_AXES: Any = StepInput(0, 0, 0, 0, 0, None, 0, 0, 0)  # type: ignore[arg-
 
 @dataclass
 class StepPlan:
-    """What the hooks of a step do, by the places of their parts. A step does that and no more."""
+    """Which hooks of a step do what, by the positions of their parts. A step does only that."""
 
     quadratic: set[int] = field(default_factory=set)  # the penalty is quadratic
     adjusts: set[int] = field(default_factory=set)  # the gradient is adjusted
@@ -59,7 +59,7 @@ class StepPlan:
 
     @property
     def left_to_optimizer(self) -> set[int]:
-        """Parts whose penalty the optimiser adds. A gradient that is adjusted must be whole before that."""
+        """Parts whose penalty the optimiser adds. If the gradient is adjusted, it must include all penalties first."""
         return set() if self.adjusts else self.quadratic
 
 
@@ -68,8 +68,8 @@ class TrainingStep:
 
     def __init__(self, stack: ReplicaStack) -> None:
         self.stack = stack
-        self.plan: StepPlan | None = None  # None: to be found out at the next step
-        self.compiled: CompiledFunction | None = None  # gives the gradients quicker
+        self.plan: StepPlan | None = None  # None: determined at the next step
+        self.compiled: CompiledFunction | None = None  # computes the gradients faster
         self._read: dict[str, set[str]] = {part.name: set() for part in stack.template}
 
     def take(self, batch: Batch, drawn: dict[str, Batch | Tensor]) -> None:
@@ -97,7 +97,7 @@ class TrainingStep:
         stack.now.step.add_(1)
 
     def _find_out(self, given: StepInput) -> StepPlan:
-        """Call the hooks that may do one thing or another, and note what each does; their values are not used."""
+        """Call the hooks whose return types vary, and record what each returns; the values are not used."""
         plan = StepPlan()
 
         def one(given: StepInput) -> Tensor:
@@ -122,7 +122,7 @@ class TrainingStep:
         return self.stack.mapping(function, (REPLICA_AXES,), given)
 
     def _learner(self, given: StepInput, parts: list[Part] | None = None) -> Learner:
-        """One network, as its hooks see it; what they read of the memory is noted."""
+        """One network, as its hooks see it; reads of the memory are recorded."""
         stack = self.stack
         return Learner(
             stack.networks,
@@ -136,11 +136,11 @@ class TrainingStep:
         )
 
     def gradients(self, given: StepInput) -> Any:
-        """Every replica's gradient, the loss without the penalties that are left to the optimiser, and new buffers."""
+        """All replicas' gradients, losses (without the penalties that the optimiser adds) and new buffers."""
         return self._for_replicas(self._gradients, given)
 
     def _gradients(self, given: StepInput) -> tuple[dict[str, Params], Tensor, Params]:
-        """One network's gradient: current data, replayed data, penalties; then whatever adjusts it."""
+        """One network's gradient: current data, replayed data, penalties; then adjusted."""
         plan = self.plan
         assert plan is not None
         learner, batch = self._learner(given), given.batch
@@ -176,7 +176,7 @@ class TrainingStep:
         return terms + [WeightTerms()] * (len(stack.optimizer.params) - len(terms))
 
     def _quadratic(self, place: int, given: StepInput) -> Quadratic:
-        """A part's quadratic penalty, which it gives for one network, of all of them."""
+        """A part's quadratic penalty (its hook returns that of one network) for the whole stack."""
 
         def one(given: StepInput) -> tuple[Any, ...]:
             learner = self._learner(given)
@@ -201,7 +201,7 @@ class TrainingStep:
                 hook_checks.write(part, entry, self.stack.memory[part.name].get(entry), value)
 
     def addresses(self) -> object:
-        """Where everything lies that a step reads or writes, what it draws aside: a captured step is good for these."""
+        """The addresses of all tensors that a step reads or writes, except draws: a captured step needs them fixed."""
         stack = self.stack
         entries = {name: sorted(memory) for name, memory in stack.memory.items()}
         read = [stack.memory[name][entry] for name in entries for entry in entries[name] if entry in self._read[name]]
@@ -210,7 +210,7 @@ class TrainingStep:
 
 
 class _Noted(Mapping[str, Any]):
-    """A part's memory that notes which of its entries are read: the others may change their shape between tasks."""
+    """A part's memory that records which entries are read: the others may change their shape between tasks."""
 
     def __init__(self, memory: Memory, read: set[str]) -> None:
         self._memory, self._read = memory, read

@@ -1,4 +1,4 @@
-"""How the steps of a task are taken: one by one, or replayed as a CUDA graph. The step itself is the same code."""
+"""Runs the steps of a task: one by one, or replayed as a CUDA graph. The step itself is the same code."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -11,34 +11,33 @@ from threefold.engine.sampling import Sampler
 from threefold.engine.stack import ReplicaStack
 from threefold.engine.step import TrainingStep
 
-WORTH_COMPILING = 10**12  # weights still to be moved, from which on compiling pays: it takes ten seconds and more
+WORTH_COMPILING = 10**12  # remaining weight updates from which compiling pays: it takes ten seconds or more
 WARM_UP = 3  # steps taken one by one before a capture: libraries set themselves up at their first call
 
 
 class StepRunner(Protocol):
-    wait_for_device: Callable[[], None]  # until no other thread uses the device: called before a capture
-    stream: "torch.cuda.Stream | None"  # that steps are taken on, if not the usual one
+    wait_for_device: Callable[[], None]  # waits until no other thread uses the device
+    stream: "torch.cuda.Stream | None"  # that steps run on, if not the default one
 
     def begin_task(self, sampler: Sampler, ahead: int, start: int = 0) -> None:
-        """A task begins: this is what its steps work on, and so many are still to be taken, of later tasks too; or it
-        goes on with step `start`."""
+        """Begin a task, or resume it at step `start`. `ahead`: the steps left, those of later tasks included."""
 
     def go_on(self) -> None:
-        """What is remembered has changed in the middle of a task."""
+        """The memory has changed in the middle of a task."""
 
     def take(self, step: int) -> None:
         """Take this step (counted from 0, in order)."""
 
 
 def runner_for(stack: ReplicaStack, one_of_several: bool = False) -> StepRunner:
-    """The quickest way to take steps on the stack's device; `one_of_several`: other stacks step at the same time."""
+    """The fastest runner for the stack's device; `one_of_several`: other stacks take steps at the same time."""
     if stack.device.type != "cuda" or not stack.setting.structure.capturable:
         return Eager(stack)
     return Captured(stack, torch.cuda.Stream(stack.device) if one_of_several else None)  # type: ignore[no-untyped-call]
 
 
 class Eager:
-    """Every step is launched operation by operation."""
+    """Launches every step operation by operation."""
 
     def __init__(self, stack: ReplicaStack) -> None:
         self.step = TrainingStep(stack)
@@ -59,18 +58,18 @@ class Eager:
 
 
 class Captured:
-    """A step is captured once and replayed: on a GPU the launches would take longer than the work.
+    """Captures a step once and replays it: on a GPU the launches would take longer than the work.
 
-    A graph works on tensors by their addresses, so it serves for as long as parameters, samples and what steps read of
-    the memory stay in place: for all tasks but the first, as a rule. Where much is ahead, the gradient in it is
-    compiled as well. The step's number is counted on the device. On a `stream` of its own it runs beside the graphs of
-    other stacks: small networks leave some of a GPU idle.
+    A graph uses tensors by address, so it is valid as long as parameters, samples and what steps read of the memory
+    stay in place: usually for all tasks but the first. If many steps are left, the gradient in it is compiled as well.
+    The step's number is counted on the device. On a `stream` of its own it runs concurrently with the graphs of other
+    stacks, as small networks leave some of a GPU idle.
     """
 
     def __init__(
         self, stack: ReplicaStack, stream: "torch.cuda.Stream | None" = None, worth: int | None = None
     ) -> None:
-        """`worth`: weights to be moved from which on the gradient is compiled, if not the usual number."""
+        """`worth`: remaining weight updates from which the gradient is compiled, if not `WORTH_COMPILING`."""
         self.step, self.stream, self.worth = TrainingStep(stack), stream, WORTH_COMPILING if worth is None else worth
         self.graph: torch.cuda.CUDAGraph | None = None
         self.warm = 0  # steps taken one by one since the last graph
@@ -80,7 +79,7 @@ class Captured:
 
     def begin_task(self, sampler: Sampler, ahead: int, start: int = 0) -> None:
         stack = self.step.stack
-        compiles = stack.task > 0 and ahead * stack.weights >= self.worth  # a first task's step is often another one
+        compiles = stack.task > 0 and ahead * stack.weights >= self.worth  # the first task's step often differs
         fits = self.graph is not None and self.captured_for == (compiles, self.step.addresses())
         if not (fits and self.sampler and self.sampler.replaced_by(sampler)):
             self.sampler = sampler
@@ -98,7 +97,7 @@ class Captured:
             self.stream.wait_stream(torch.cuda.current_stream(self.step.stack.device))
 
     def _forget(self) -> None:
-        """Steps become others than those captured."""
+        """Discard the captured step, as steps have changed."""
         self.graph, self.step.plan, self.warm = None, None, 0
 
     def take(self, step: int) -> None:

@@ -1,4 +1,4 @@
-"""What a GPU waits for is drawn by several cores."""
+"""Draws random numbers on several cores, so that a GPU does not wait for them."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +13,9 @@ Made = TypeVar("Made")
 
 
 def in_threads(function: Callable[[Given], Made], items: Iterable[Given]) -> list[Made]:
-    """The function's values, made in threads: PyTorch's random numbers take one core each, and hold no lock."""
+    """The function's values, computed in threads: PyTorch's random numbers use one core each, without the GIL."""
 
-    @torch.no_grad()  # which each thread decides for itself
+    @torch.no_grad()  # gradient mode is per thread
     def one(item: Given) -> Made:
         return function(item)
 

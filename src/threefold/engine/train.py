@@ -27,7 +27,7 @@ REPORT_EVERY = 10  # steps between two reports of progress
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a cohort stands: `step` of `steps` over all tasks, and the average accuracy after the last task."""
+    """How far a cohort is: `step` of `steps` over all tasks, and the average accuracy after the last task."""
 
     step: int
     steps: int
@@ -38,15 +38,15 @@ class Progress:
 
 @dataclass
 class Measured:
-    """Per cent correct before training and after each task, for every replica of a stack."""
+    """Accuracy in per cent before training and after each task, for every replica of a stack."""
 
     initial: Tensor  # replicas × tasks
     matrix: Tensor  # replicas × tasks trained × tasks tested
     diverged_at: list[int | None]  # the first task after which a replica's numbers were not finite
-    kept: list[dict[str, Tensor]] = field(default_factory=list)  # of each task: replicas × whatever a part kept
+    kept: list[dict[str, Tensor]] = field(default_factory=list)  # for each task: replicas × what parts kept
     seconds: dict[str, float] = field(default_factory=dict)  # of the whole cohort
     points: list[list[int]] = field(default_factory=list)  # task, step and tasks so far of each test during training
-    curves: dict[str, Tensor] = field(default_factory=dict)  # what was found then, points × replicas (× tasks)
+    curves: dict[str, Tensor] = field(default_factory=dict)  # their results, points × replicas (× tasks)
 
     @classmethod
     def before_training(cls, stack: ReplicaStack) -> "Measured":
@@ -61,14 +61,14 @@ class Measured:
                 self.diverged_at[replica] = task
 
     def first(self, replicas: int) -> "Measured":
-        """Of the first replicas alone."""
+        """The first replicas only."""
         kept = [{name: value[:replicas] for name, value in each.items()} for each in self.kept]
         cut = (self.initial[:replicas], self.matrix[:replicas], self.diverged_at[:replicas])
         curves = {name: values[:, :replicas] for name, values in self.curves.items()}
         return Measured(*cut, kept, self.seconds, self.points, curves)
 
     def add(self, curves: Curves) -> None:
-        """Take in what was found during training."""
+        """Add the results of tests during training."""
         points, values = curves.new()
         self.points += points
         self.curves = {n: torch.cat([self.curves[n], v]) if n in self.curves else v for n, v in values.items()}
@@ -82,9 +82,9 @@ def train(
     report: Callable[[Progress], None] = lambda progress: None,
     runner: Callable[[ReplicaStack, bool], StepRunner] = runner_for,
 ) -> list[Measured]:
-    """Train these stacks on the same tasks, step by step; what they share is trained once.
+    """Train these stacks on the same tasks in step; what they share is trained once.
 
-    From the checkpoint's last finished task on, if there is one. `runner`: how a stack's steps are taken.
+    It resumes after the checkpoint's last finished task, if there is one. `runner`: makes a stack's step runner.
     """
     device, tasks = torch.device(training.device), stream.tasks
     sizes = [len(each.seeds) for each in asked]
@@ -133,8 +133,8 @@ def train(
 class Lengths:
     """How many steps each replica of a stack takes on a task: its own number, however many the others take.
 
-    A stack steps as one. So the state of a replica that has come to its end is put aside, and put back at the end of
-    the task: what it did in between is as if it had never been.
+    All replicas of a stack take each step. So the state of a replica that has taken its last one is saved, and restored
+    at the end of the task: the steps in between have no effect on it.
     """
 
     def __init__(self, stack: ReplicaStack, steps: Sequence[int]) -> None:
@@ -146,9 +146,9 @@ class Lengths:
         self._aside: list[tuple[Tensor, Any]] = []
 
     def taken(self, steps: int) -> None:
-        """So many steps have been taken."""
+        """This many steps have been taken."""
         if steps in self._ends:
-            _wait(self.stack.device)  # steps may be taken on a stream of their own
+            _wait(self.stack.device)  # steps may run on their own stream
             rows = torch.tensor(self._ends[steps], device=self.stack.device)
             self._aside.append((rows, self.stack.rows(rows)))
 
@@ -158,7 +158,7 @@ class Lengths:
 
 
 class Course:
-    """One stack on its way through the tasks: how its steps are taken, and when it is tested in between."""
+    """One stack's training through the tasks: how its steps are run, and when it is tested in between."""
 
     def __init__(self, stack: ReplicaStack, runner: StepRunner, training: Training) -> None:
         self.stack, self.runner = stack, runner
@@ -172,7 +172,7 @@ class Course:
             self.curves.begin_task(start)
 
     def taken(self, steps: int) -> None:
-        """So many steps of the task have been taken."""
+        """This many steps of the task have been taken."""
         self.lengths.taken(steps)
         if self.curves and steps < self.lengths.longest and self.curves.wanted(steps):
             self.curves.take(steps, self.lengths.steps)
@@ -180,19 +180,19 @@ class Course:
 
 @dataclass
 class _State:
-    """How far a cohort has come, and what was measured on the way."""
+    """A cohort's progress and measurements so far."""
 
     stacks: Stacks
-    measured: list[Measured]  # of each of those asked for
+    measured: list[Measured]  # for each of `Stacks.evaluated`
     seconds: dict[str, float]
     finished: int = 0  # tasks
     courses: Sequence[Course] = ()
 
     @classmethod
     def at(cls, stacks: Stacks, checkpoint: Checkpoint | None) -> "_State":
-        """Where the checkpoint stands, or at the beginning.
+        """The checkpoint's state, or the initial one.
 
-        What was read was copied, and is dropped here: gigabytes on a GPU must not stay for the rest of training.
+        The loaded tensors are copied and freed here: gigabytes on a GPU must not stay for the rest of training.
         """
         if checkpoint and (saved := checkpoint.load(stacks.device, lambda state: fits(stacks, state))):
             stacks.restore(saved["stacks"])
@@ -203,7 +203,7 @@ class _State:
             return cls(stacks, [Measured.before_training(each.stack) for each in stacks.evaluated], seconds)
 
     def finish_task(self, steps: int) -> None:
-        """The task is trained in so many steps: it is taken into the memories, and all tasks are tested."""
+        """Finish a task trained in this many steps: update the memories and test all tasks."""
         each: list[tuple[Evaluated, Measured]] = list(zip(self.stacks.evaluated, self.measured, strict=True))
         with _timed(self.seconds, "consolidate"):
             self.stacks.consolidate()
@@ -220,7 +220,7 @@ class _State:
         self.finished += 1
 
     def go_on(self, steps: int, saver: Saver) -> None:
-        """So many steps of a flow are taken, and more are to come."""
+        """This many steps of a flow have been taken, and more follow."""
         flow, begun = self.stacks.flow, time.perf_counter()
         assert flow is not None
         _wait(self.stacks.device)
@@ -233,14 +233,14 @@ class _State:
         self.stacks.at_step(steps)
         for course in self.courses:
             course.runner.go_on()
-        self.seconds["train"] -= time.perf_counter() - begun  # which goes on counting
+        self.seconds["train"] -= time.perf_counter() - begun  # this time is counted elsewhere
 
     def saved(self) -> dict[str, Any]:
         measured = [vars(each) for each in self.measured]
         return {"stacks": self.stacks.state(), "measured": measured, "finished": self.finished, "seconds": self.seconds}
 
     def accuracy(self) -> float | None:
-        """The average accuracy after the last task; over several methods or scenarios it would mean nothing."""
+        """The average accuracy after the last task; None for several methods or scenarios, where it has no meaning."""
         if self.finished == 0 or len(self.measured) != 1:
             return None
         last = self.finished - 1
@@ -261,7 +261,7 @@ def _timed(seconds: dict[str, float], what: str) -> Iterator[None]:
 
 @contextmanager
 def precise(precision: str) -> Iterator[None]:
-    """TF32 in products and convolutions is the caller's explicit choice, whatever the process had set before."""
+    """Set TF32 for products and convolutions explicitly, whatever the process had set before."""
     cudnn: Any = torch.backends.cudnn  # its attributes have no types
     before = torch.get_float32_matmul_precision()
     conv, rnn = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision  # `allow_tf32` raises where they differ

@@ -11,14 +11,14 @@ class Evaluation:
     """When all tasks are tested during training, and on what."""
 
     every: int  # steps between two tests
-    first: int = 0  # steps of each task after each of which they are tested as well
-    samples: int | None = 500  # of each task's test data; None: all
-    training: bool = False  # are the loss and the accuracy on training data kept, too?
+    first: int = 0  # they are also tested after each of the first so many steps of a task
+    samples: int | None = 500  # test samples of each task; None: all
+    training: bool = False  # also record the loss and the accuracy on training data?
 
 
 @dataclass(frozen=True)
 class Training:
-    """The same for all networks of a cohort."""
+    """The training settings, the same for all networks of a cohort."""
 
     iters: int | None  # steps of each task; None: as many as `epochs` take
     batch: int

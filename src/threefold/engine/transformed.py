@@ -1,4 +1,4 @@
-"""Samples that tasks transform, beside the data as they are."""
+"""Samples transformed by their tasks, stored behind the original data."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,8 +13,8 @@ from threefold.streams import Task
 def transformed(
     sequences: Sequence[Sequence[Task]], part: str, inputs: Tensor, labels: Tensor
 ) -> tuple[list[list[Task]], Tensor, Tensor]:
-    """The tasks of all replicas with indices into longer inputs and labels: those that were given, and behind them what
-    each transform makes of its task's samples. What replicas have in common is there once.
+    """The tasks of all replicas, with indices into longer inputs and labels: the given ones, followed by each task's
+    transformed samples. What replicas have in common is stored once.
 
     `part` of the data: "train" or "test".
     """

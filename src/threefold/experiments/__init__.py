@@ -1,4 +1,4 @@
-"""Experiments: what is compared with what, planned, run and resumed."""
+"""Experiments: comparisons of methods, planned, run and resumed."""
 
 from threefold.experiments.cell import Cell
 from threefold.experiments.cohort import Cohort, Run

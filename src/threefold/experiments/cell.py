@@ -48,14 +48,14 @@ class Cell:
     training: Training
     optimizer: Optimizer
     task_id_in: str | None = None
-    stored_spec: Mapping[str, Any] | None = None  # of a cell to report on: what was run, whatever is loaded now
-    paper: str = FIRST  # whose numbers it is judged by
+    stored_spec: Mapping[str, Any] | None = None  # in reports, what was run, whatever code is loaded now
+    paper: str = FIRST  # the paper whose numbers it is judged by
 
     @classmethod
     def of(
         cls, stream: Stream, scenario: Scenario, method: Method, settings: Settings, task_id_in: Any = None
     ) -> "Cell":
-        """The cell with everything that was not given set to the paper's value, as far as the method can be used."""
+        """The cell, with everything that was not given set to the paper's value if the method can be used."""
         defaults = stream.defaults
         network, optimizer = settings.network, settings.optimizer
         if isinstance(network, MLPNetwork) and not network.width:
@@ -79,12 +79,12 @@ class Cell:
         cell = cls(stream, scenario.using_task_in(where), method, training, optimizer, where)
         check_numbers(method, training, stream)
         check_curve(stream, training)
-        Flow.of(stream, training)  # refuses boundaries that tasks of this length cannot have
+        Flow.of(stream, training)  # raises for boundaries that tasks of this length cannot have
         if refused := cell._refused_inputs():
             raise ThreefoldError(refused)
         check_sizes(cell.setting, device=training.device, elsewhere=settings.is_elsewhere)
         if isinstance(network, OwnNetwork):
-            _ = cell.setting.structure  # a module that cannot be trained is refused before anything is written
+            _ = cell.setting.structure  # raises for an unusable module before anything is written
         if cell.refusal():
             return cell
         sizes = cell.numbers, cell.remembered
@@ -92,7 +92,7 @@ class Cell:
         return replace(cell, method=resolve(method, stream.name, scenario.name))
 
     def _refused_inputs(self) -> str | None:
-        """Why the data are of no use to the network, or cannot be augmented."""
+        """Why the network cannot use the data, or they cannot be augmented."""
         shape, data = self.setting.shape, self.stream.data
         if self.training.augment and data.features:
             return f"augment is set, but the data are features of {data.encoder}, which are computed once; give one."
@@ -109,7 +109,7 @@ class Cell:
 
     @property
     def unlike_the_paper(self) -> list[str]:
-        """What it is trained with that is of another kind than in the paper, as the command line writes it."""
+        """What differs in kind from the paper's training (not just in numbers), as the command line writes it."""
         training, data = self.training, self.stream.data
         kinds = {
             training.network.written(): not same_value(training.network, MLPNetwork(width=self.hidden)),
@@ -125,12 +125,12 @@ class Cell:
 
     @property
     def as_published(self) -> bool:
-        """Does it differ from a cell of the paper in numbers at most?"""
+        """Does it differ from a cell of the paper only in numbers, if at all?"""
         return not (self.unlike_the_paper or self.own_code or self.stream.details())
 
     @property
     def comparable(self) -> bool:
-        """Is it trained as in the paper, so that its accuracy may be judged by the published one?"""
+        """Is it trained as in the paper, so that its accuracy can be compared with the published one?"""
         if self.paper == SUCCESSOR:
             return trained_as_in_successor(self)
         stream, training, defaults = self.stream, self.training, self.stream.defaults
@@ -147,7 +147,7 @@ class Cell:
         return self.stream.title in {cell.stream for cell in published_cells()}
 
     def cuts(self) -> list[str]:
-        """What is less than in the paper, in words; data that are not the paper's have no length but their own."""
+        """What is smaller or shorter than in the paper, in words; other data have no such reference."""
         if not self.on_the_papers_data:
             return []
         paper = self.stream.defaults
@@ -171,7 +171,7 @@ class Cell:
 
     @cached_property
     def setting(self) -> Setting:
-        """What the method may know before training."""
+        """What a method may know before training."""
         outputs = Outputs.of(self.scenario, self.stream)
         shape = tuple(self.stream.inputs(self.stream.data.test_x[:1]).shape[1:])
         training = self.training
@@ -180,9 +180,9 @@ class Cell:
 
     @cached_property
     def numbers(self) -> int:
-        """Parameters of all networks that one run trains.
+        """The number of parameters of all networks that one run trains.
 
-        Numbers that may differ between replicas change no shape, so the cells of a grid are counted once.
+        Hyperparameters that may differ between replicas change no shape, so this is cached across the cells of a grid.
         """
         setting, parts = self.setting, self.method.parts
         shapes = tuple((type(part), part.model_dump_json(exclude=set(part.per_replica()))) for part in parts)
@@ -193,12 +193,12 @@ class Cell:
 
     @property
     def remembered(self) -> int:
-        """Numbers that its method remembers of one network, where they are many."""
+        """How many numbers its method remembers for one network, if many."""
         return sum(part.size(self.setting) for part in self.method.parts)
 
     def _count(self) -> int:
         try:
-            with torch.device("meta"):  # has shapes, and no memory
+            with torch.device("meta"):  # shapes without memory
                 nets = {"classifier": self.setting.classifier()}
                 for part in self.method.parts:
                     nets |= part.networks(self.setting)
@@ -213,19 +213,19 @@ class Cell:
         return self.method.refuse(self.setting)
 
     def published(self) -> Published | None:
-        """What the paper reports for this cell, be it for another length or with other hyperparameters."""
+        """What the paper reports for this cell, even if it is trained shorter or with other hyperparameters."""
         if self.paper == SUCCESSOR:
             return lookup(self.stream.title, self.scenario.name, self.method.name, paper=SUCCESSOR)
         if not self.as_published or not self.training.iters:
             return None
         name = self.method.name
-        if self.task_id_in == "hidden":  # Table B.1 names a method combined with XdG by the method alone
+        if self.task_id_in == "hidden":  # Table B.1 lists methods combined with XdG under the method's name
             name = Method(*(part for part in self.method.parts if not part.uses_task)).name
-        used_in = "output" if self.task_id_in == "both" else self.task_id_in  # so does the paper's XdG
+        used_in = "output" if self.task_id_in == "both" else self.task_id_in  # as the paper lists XdG
         return lookup(self.stream.title, self.scenario.name, name, used_in)
 
     def spec(self) -> dict[str, Any]:
-        """The cell as plain data: with a seed, everything that determines a run."""
+        """The cell as plain data, which together with a seed determines a run."""
         if self.stored_spec is not None:
             return deepcopy(dict(self.stored_spec))
         training = self.training
@@ -244,7 +244,7 @@ class Cell:
         length = {"epochs": training.epochs} if training.epochs else {"iters": training.iters}
         schedule = {} if training.schedule == CONSTANT else {"schedule": described_value(training.schedule)}
         code = self._code
-        if code.stream and self.stream.data.columns:  # which a user's code may look at
+        if code.stream and self.stream.data.columns:  # which a user's code may read
             stream["columns"] = self.stream.data.columns_sum
         method = {"name": self.method.name, "hyperparameters": self.method.hyperparameters()}
         return {
@@ -271,7 +271,7 @@ class Cell:
 
     @cached_property
     def _code(self) -> "_Code":
-        """Taken once: code may be edited meanwhile."""
+        """Fingerprints of the user's code, computed once, as files may be edited meanwhile."""
         network, stream_of, name = self.training.network, self.stream, self.stream.name
         try:
             if isinstance(stream_of, OwnStream):
@@ -285,11 +285,11 @@ class Cell:
                     parts[part.name] = code
             name = network.name
             return _Code(stream, parts, code_of(network.function) if isinstance(network, OwnNetwork) else None)
-        except NotCovered as error:  # a key that nothing else has
+        except NotCovered as error:  # a key that is never equal to another
             return _Code(uuid4().hex, {}, None, f"{name} depends on {error}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """On another machine the code is summed up anew: it may have another version of it."""
+        """Drop the fingerprints: another machine recomputes them, as it may have another version of the code."""
         state = {name: value for name, value in vars(self).items() if name != "setting"}
         if "_code" in state and not self.not_covered:
             del state["_code"]
@@ -297,11 +297,11 @@ class Cell:
 
     @property
     def not_covered(self) -> str | None:
-        """What of a user's code no key can cover, so that its runs are neither stored nor looked up."""
+        """What in a user's code cannot be fingerprinted, so that its runs are neither stored nor looked up."""
         return self._code.not_covered
 
     def described(self) -> dict[str, Any]:
-        """The cell as plain data from which it can be made again without its data."""
+        """The cell as plain data, from which it can be rebuilt without its dataset."""
         network = self.training.network
         texts = {"network": network.text if isinstance(network, OwnNetwork) else None, "stream": self.stream.text}
         found = {what: text for what, text in texts.items() if text}
@@ -310,7 +310,7 @@ class Cell:
 
     @classmethod
     def of_description(cls, described: Mapping[str, Any]) -> "Cell":
-        """A cell to report on: it knows everything but the data themselves, and cannot be trained."""
+        """A cell for reports: it has everything but the dataset, and cannot be trained."""
         spec = described["spec"]
         training = spec["training"]
         scenario, where = find_scenario(spec["scenario"]["name"]), spec["scenario"]["task_id_in"]
@@ -338,7 +338,7 @@ class Cell:
 
     @property
     def own_code(self) -> set[str]:
-        """What of it a user wrote: the stream, the method, the network."""
+        """Which of its components a user wrote: the stream, the method, the network."""
         spec = self.spec()
         return {part for part in ("stream", "method", "network") if "code" in spec[part]}
 
@@ -347,7 +347,7 @@ class Cell:
 
 
 class _Code(NamedTuple):
-    """Sums of what a user wrote: of the stream, of each part and of the network; and what of it has none."""
+    """Fingerprints of a user's stream, parts and network, and the reason if one has none."""
 
     stream: str | None
     parts: Mapping[str, str]
@@ -358,7 +358,7 @@ class _Code(NamedTuple):
 def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -> TaskIdIn | None:
     """Where the task is used in Task-IL: in the output layer by separate heads, in the hidden layers by gates."""
     if not scenario.task_known:
-        scenario.using_task_in(wanted)  # refuses anything but None
+        scenario.using_task_in(wanted)  # raises for anything but None
         return None
     gated = any(part.uses_task for part in method.parts)
     if wanted is None:

@@ -1,6 +1,6 @@
-"""Runs are trained in cohorts: those that differ in seeds and numbers only are one stack.
+"""Cohorts: runs that are trained together. Runs that differ only in seeds and numbers form one stack.
 
-Stacks that share what is trained (`engine.sharing`) are one cohort.
+Stacks that share trained networks (`engine.sharing`) form one cohort.
 """
 
 import json
@@ -16,8 +16,8 @@ from threefold.experiments.limits import CurveSizes, Sizes, free_on
 from threefold.memory import memory_limit
 from threefold.results import Ordered, Seed, run_key
 
-SHARE_OF_MEMORY = 0.7  # of what is free: evaluation and consolidation need some, too
-COPIES = 12  # of the parameters: themselves, gradient, Adam's two, a method's memory, all that on its way to disk
+SHARE_OF_MEMORY = 0.7  # of free memory: evaluation and consolidation need some, too
+COPIES = 12  # of the parameters: weights, gradient, Adam's moments, a method's memory, and a copy of it all being saved
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Cohort:
 
     @property
     def replicas(self) -> list[Replicas]:
-        """The same as the engine takes them."""
+        """The stacks in the engine's form."""
         return [replicas_of(runs) for runs in self.stacks]
 
     @property
     def stored(self) -> bool:
-        """Are its runs stored? Not where no key can cover what they depend on."""
+        """Are its runs stored? Not if no key can cover what they depend on."""
         return not any(run.cell.not_covered for run in self.runs)
 
     @property
@@ -68,21 +68,21 @@ class Cohort:
 
     @cached_property
     def name(self) -> str:
-        """A cohort is known by its runs, so the same command finds its checkpoint again."""
+        """A name derived from its runs, so that the same command finds its checkpoint again."""
         return name_of(self.keys)
 
     @property
     def weight(self) -> int:
-        """What it costs, in numbers that steps move; good enough to put cheap cohorts first."""
+        """Its approximate cost, in weight updates, by which cohorts are ordered."""
         cell, runs = self.cell, self.runs
         return sum(run.cell.numbers for run in runs) * cell.training.steps(cell.stream.samples) * cell.stream.tasks
 
     def without(self, done: Container[str]) -> "Cohort":
-        """Its runs that are not done."""
+        """The cohort of those runs that are not done."""
         return Cohort(tuple(run for run in self.runs if run.key not in done))
 
     def halves(self) -> "list[Cohort]":
-        """Whole stacks as long as there are several."""
+        """Two halves of the cohort; stacks are only split when there is one."""
         stacks = self.stacks if len(self.stacks) > 1 else [(run,) for run in self.runs]
         middle = len(stacks) // 2
         return [Cohort(tuple(chain(*stacks[:middle]))), Cohort(tuple(chain(*stacks[middle:])))]
@@ -94,7 +94,7 @@ def name_of(keys: Iterable[str]) -> str:
 
 
 def replicas_of(runs: Sequence[Run]) -> Replicas:
-    """The runs of a stack, as the engine takes them."""
+    """The runs of a stack, in the engine's form."""
     cells = [run.cell for run in runs]
     return Replicas(
         cells[0].scenario,
@@ -111,13 +111,13 @@ def described(cohort: Cohort) -> str:
 
 
 def and_others(cohort: Cohort) -> str:
-    """What follows the name of a cohort's first cell."""
+    """The text that follows the name of a cohort's first cell."""
     others = len(cohort.stacks) - 1
     return f"{f' and {others} more' if others else ''} ×{len(cohort.runs)}"
 
 
 def plan(runs: Iterable[Run], memory: Callable[[str], int] | None = None) -> list[Cohort]:
-    """Group runs into cohorts that fit into memory, cheap ones first: early results cover the table."""
+    """Group runs into cohorts that fit into memory, cheap ones first, so that early results cover the table."""
     stacks: list[list[Run]] = []
     for group in _grouped(runs).values():
         most = capacity(group[0].cell, memory)
@@ -130,7 +130,7 @@ def plan(runs: Iterable[Run], memory: Callable[[str], int] | None = None) -> lis
 
 
 def _grouped(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Runs that can be one stack, in the order of their first."""
+    """Groups of runs that can form one stack, in the order of their first runs."""
     shapes: dict[int, str] = {}  # of cells
     groups: dict[str, list[Run]] = {}
     for run in runs:
@@ -140,7 +140,7 @@ def _grouped(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def _fitting(stacks: Sequence[list[Run]], memory: Callable[[str], int] | None) -> list[list[list[Run]]]:
-    """Stacks that have something in common, together as far as memory goes."""
+    """Stacks that share something, together as far as they fit into memory."""
     together: list[list[list[Run]]] = []
     left = 0.0
     for stack in stacks:
@@ -153,7 +153,7 @@ def _fitting(stacks: Sequence[list[Run]], memory: Callable[[str], int] | None) -
 
 
 def cut(cohorts: Sequence[Cohort], number: int, begun: Set[str] = frozenset()) -> list[Cohort]:
-    """At least so many cohorts, as far as there are runs: the largest are halved. Those begun stay as they are."""
+    """Halve the largest cohorts until there are `number`, or no more runs to split; those in `begun` are kept."""
     if len(cohorts) >= number:
         return list(cohorts)
     whole = [cohort for cohort in cohorts if len(cohort.runs) == 1 or cohort.name in begun]
@@ -173,10 +173,10 @@ def cut(cohorts: Sequence[Cohort], number: int, begun: Set[str] = frozenset()) -
 def plan_around(
     runs: Iterable[Run], in_progress: Iterable[Cohort], done: Container[str], memory: Callable[[str], int] | None = None
 ) -> list[Cohort]:
-    """Cohorts of those of these runs that are not done, cheap ones first. What is in progress stays as it was cut.
+    """Cohorts of those runs that are not done, cheap ones first. Cohorts in progress keep their runs.
 
-    Of those in progress that have runs in common, the first is the one to go on, also if some of its runs are done.
-    One that can no longer fit begins anew.
+    If several cohorts in progress have runs in common, the first one continues, even if some of its runs are done. One
+    that no longer fits into memory starts again.
     """
     every = list(runs)
     shortened = (cohort.without(done) for cohort in plan(every, memory))
@@ -195,30 +195,30 @@ def plan_around(
 
 
 def _can_fit(cohort: Cohort, memory: Callable[[str], int] | None) -> bool:
-    """Not only into the share of free memory that cohorts are planned for, but into all of it."""
+    """Does it fit into all of the free memory, not just the share that cohorts are planned for?"""
     shares = (len(stack) / capacity(stack[0].cell, memory) for stack in cohort.stacks)
     return len(cohort.runs) == 1 or sum(shares) <= 1 / SHARE_OF_MEMORY
 
 
 def _shape(cell: Cell) -> str:
-    """What must agree for runs to be one stack: everything but seeds, learning rates and numeric hyperparameters."""
+    """What runs of one stack must agree in: everything but seeds, learning rates and numeric hyperparameters."""
     spec = cell.spec()
     for name in ("lr", *cell.optimizer.per_replica()):
         spec["optimizer"]["hyperparameters"].pop(name)
     for part in cell.method.parts:
         for name in part.per_replica():
-            spec["method"]["hyperparameters"][part.name].pop(name, None)  # one that came later may be in none
+            spec["method"]["hyperparameters"][part.name].pop(name, None)  # hyperparameters added later may be missing
     return json.dumps([spec, id(cell.stream)], sort_keys=True)
 
 
 def _shared(stack: Sequence[Run]) -> Hashable:
-    """Equal for stacks that share what is trained."""
+    """A key, equal for stacks that share trained networks."""
     cell = stack[0].cell
     return cell.stream, cell.training, replicas_of(stack).shares()
 
 
 def capacity(cell: Cell, memory: Callable[[str], int] | None = None) -> int:
-    """How many networks fit at once into the memory that a device has free."""
+    """How many networks fit at once into a device's free memory."""
     setting = cell.setting
     activations = setting.batch * (4 * setting.inputs + 3 * setting.structure.activations)
     each = max(4 * (COPIES * cell.numbers + cell.remembered + activations), Sizes.of(cell.setting).tables)

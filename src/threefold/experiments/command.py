@@ -24,9 +24,9 @@ def run_command(
     device: str | None = None,
     in_full: bool = False,
 ) -> str:
-    """`threefold run` for cells that differ in scenario and method alone. What is the paper's is left out.
+    """`threefold run` for cells that differ only in scenario and method; the paper's values are left out.
 
-    `in_full`: what is less than in the paper becomes the paper's.
+    `in_full`: what is smaller or shorter than in the paper is raised to the paper's value.
     """
     cell = cells[0]
     stream, training, paper = cell.stream, cell.training, cell.stream.defaults
@@ -70,7 +70,7 @@ def run_command(
         words.append("--training-curves")
     if any(each.scenario.active == "all" for each in cells):
         words += ["--active", "all"]
-    if cell.task_id_in == "hidden":  # the others follow from the method
+    if cell.task_id_in == "hidden":  # other values follow from the method
         words += ["--task-id-in", "hidden"]
     plain = dict.fromkeys(seed.seed if isinstance(seed, Ordered) else seed for seed in seeds)
     words += ["--seeds", written_seeds(list(plain))]
@@ -80,7 +80,7 @@ def run_command(
 
 
 def _tests(evaluation: Evaluation | None) -> list[tuple[str, object, object]]:
-    """The options that say when all tasks are tested during training, with their values, given and usual."""
+    """The options for tests during training, each with its value and its default."""
     if evaluation is None:
         return []
     samples = "all" if evaluation.samples is None else evaluation.samples
@@ -92,21 +92,21 @@ def _tests(evaluation: Evaluation | None) -> list[tuple[str, object, object]]:
 
 
 def _tasks(stream: Stream, in_full: bool) -> tuple[int | None, int | None]:
-    """How many there are, and how many there would be if no number were given."""
+    """The number of tasks, and the default number."""
     usual = stream.usual_tasks
-    if usual is None:  # the stream itself says it; one of the user's may go by the number that it is given
+    if usual is None:  # determined by the stream; a user's may depend on the number given
         return (stream.cut if stream.text else None), None
     return max(stream.tasks, usual if in_full else 0), usual
 
 
 def at(store: Path) -> str:
-    """What a command needs to find a store; nothing where it looks anyway."""
+    """The option that a command needs to find a store; empty for the default store."""
     return "" if store == Path("threefold.db") else f" --store {shlex.quote(str(store))}"
 
 
 def reproducing(cells: Sequence[Cell], seeds: Sequence[Seed]) -> str | None:
-    """The command that trains these runs and no others; None where they need a file that is not known here, be it
-    data, a method or an experiment that learns the first of its tasks alone, or are no product of seeds and orders."""
+    """The command that trains exactly these runs. None if they need a file that is not known here (data, a method, or
+    an experiment that only learns its first tasks), or are not a product of seeds and orders."""
     ordered = [seed for seed in seeds if isinstance(seed, Ordered)]
     product = len({seed.seed for seed in ordered}) * len({seed.order for seed in ordered})
     if ordered and not len(ordered) == len(seeds) == product:
@@ -119,7 +119,7 @@ def _known(cell: Cell) -> bool:
     ours = all(part.name in METHODS for part in cell.method.parts) and "method" not in own
     if "stream" in own:
         ours = ours and stream.text is not None
-    if "network" in own:  # the command line can name one that is in a file
+    if "network" in own:  # the command line can name one in a file
         ours = ours and ":" in cell.training.network.written()
     if (init := cell.training.network.init) and not init.file:
         return False

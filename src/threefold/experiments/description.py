@@ -1,6 +1,6 @@
-"""Methods, networks, optimisers and schedules as plain data and as text, and made again from these for reports.
+"""Methods, networks, optimisers and schedules as plain data and as text, and rebuilt from these for reports.
 
-What is not loaded where a report is made, such as a method of a user's own, is stood in for.
+Placeholders replace what is not loaded when a report is made, such as a user's own method.
 """
 
 from collections.abc import Mapping
@@ -25,17 +25,17 @@ def described_value(value: Value | OwnNetwork) -> dict[str, Any]:
 
 
 def same_value(one: Value | OwnNetwork, other: Value | OwnNetwork) -> bool:
-    """Whether they were given or are defaults, are these the same values?"""
+    """Are these the same values, no matter which were given and which are defaults?"""
     return described_value(one) == described_value(other)
 
 
 def value_again(kinds: Mapping[str, type[V]], plain: Mapping[str, Any]) -> V:
-    """What `described_value` described."""
+    """Rebuild a value from `described_value`."""
     return build(kinds, "value", plain["name"], plain.get("hyperparameters", {}))
 
 
 def network_again(plain: Mapping[str, Any], text: str | None) -> AnyNetwork:
-    """A network to report on; one of a user's is its name, and the text that the command line finds it by."""
+    """A network for reports; a user's own is represented by its name and its text on the command line."""
     if plain["name"] in NETWORKS and "code" not in plain:
         network = value_again(NETWORKS, plain)
         return network.model_copy(update={"init": Weights(plain["init"])}) if plain.get("init") else network
@@ -49,7 +49,7 @@ def _not_loaded(setting: Setting) -> NoReturn:
 
 
 def method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
-    """The method that was written so, with the values it had, also of a part that is not known here or has changed."""
+    """Rebuild a method from its text and values, even if a part is not known here or has changed."""
     parts = []
     for piece in split_parts(text):
         name = piece.partition(":")[0]
@@ -64,7 +64,7 @@ def method_again(text: str, hyperparameters: Mapping[str, Any]) -> Method:
 
 
 def _has(kind: type[Part], given: Mapping[str, Any]) -> bool:
-    """Are these its hyperparameters? One that came later may be missing: then it has its default."""
+    """Are these its hyperparameters? Those added later may be missing and have their defaults."""
     fields = kind.model_fields
     return given.keys() <= fields.keys() and all(came_later(fields[name]) for name in fields.keys() - given.keys())
 
@@ -89,6 +89,6 @@ def given(part: Part) -> dict[str, Any]:
 
 @cache
 def absent(name: str) -> type[Part]:
-    """Stands for a user's part that is not loaded here: it does nothing, and has whatever hyperparameters are given."""
+    """A placeholder for a user's part that is not loaded here: it does nothing and accepts any hyperparameters."""
     fields: dict[str, Any] = {"name": name, "__annotations__": {"name": ClassVar[str]}}
     return type("Absent", (Part,), fields | {"model_config": ConfigDict(extra="allow")})

@@ -1,4 +1,4 @@
-"""A result in a notebook: tables of pandas, matplotlib's axes, HTML."""
+"""Results in notebooks: pandas tables, matplotlib plots, HTML."""
 
 from html import escape
 from io import StringIO
@@ -23,7 +23,7 @@ Kind = Literal["tasks", "curves", "matrix"]
 
 
 def table(result: "Result", of: Rows) -> "DataFrame":
-    """The rows of one kind: a row for each run, for each accuracy at the end of a task, or for each during training."""
+    """One row for each run, for each accuracy at the end of a task, or for each accuracy during training."""
     if of not in get_args(Rows):
         raise ThreefoldError(f"of must be {_either(Rows)}, got '{of}'.")
     need("to_pandas", "pandas", "pandas")
@@ -42,7 +42,7 @@ def _run(record: Record) -> list[dict[str, Any]]:
 
 
 def _accuracies(record: Record) -> list[dict[str, Any]]:
-    """After no task, that is before training; then after each."""
+    """The accuracies before training (after task 0) and after each task."""
     return [
         _seed(record) | {"after_task": after, "on_task": task, "accuracy": accuracy}
         for after, row in enumerate([record.initial, *record.matrix])
@@ -62,7 +62,7 @@ def _curve(record: Record) -> list[dict[str, Any]]:
 
 
 def plot(result: "Result", kind: Kind, ax: "Axes | None") -> "Axes":
-    """Draw on these axes, or on axes of a new figure. A mean over seeds of which some diverged is left out."""
+    """Plot on these axes, or on those of a new figure. Means over seeds of which some diverged are left out."""
     if kind not in get_args(Kind):
         raise ThreefoldError(f"kind must be {_either(Kind)}, got '{kind}'.")
     if ax is None:
@@ -84,7 +84,7 @@ def _plot_tasks(result: "Result", ax: "Axes") -> None:
 
 
 def _plot_curves(result: "Result", ax: "Axes") -> None:
-    """Accuracy on each task at each step at which it was tested."""
+    """Accuracy on each task at each tested step."""
     curves = [record.curve for record in result.records]
     if any(curve is None for curve in curves):
         raise ThreefoldError("curves need tests during training, and this was run without evaluate_every.")
@@ -98,7 +98,7 @@ def _plot_curves(result: "Result", ax: "Axes") -> None:
 
 
 def _lines(ax: "Axes", x: "np.typing.NDArray[Any]", accuracies: "np.typing.NDArray[np.float64]") -> None:
-    """A line for each task, the mean over seeds, with a band of one standard error."""
+    """A line for each task: the mean over seeds, with a band of one standard error."""
     tasks = accuracies.shape[2]
     for task in range(tasks):
         pairs = [mean_sem(values) for values in accuracies[:, :, task].T]

@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 
 class Executor(Protocol):
-    """Trains the cohorts that the scheduler gives it."""
+    """Trains the cohorts that the scheduler passes to it."""
 
     @property
     def largest_first(self) -> bool:
-        """Else cheap ones are first."""
+        """Should the largest cohorts be trained first, not the cheapest?"""
 
     @property
     def memory(self) -> Callable[[str], int] | None:
-        """The bytes that a cohort may use on a device; None: what is free here."""
+        """The bytes that a cohort may use, by device; None: what is free here."""
 
     def room(self) -> int:
-        """How many more cohorts can be begun now."""
+        """How many more cohorts can be started now."""
 
     def idle(self) -> int:
-        """How many would be trained at once if they were begun now."""
+        """How many would start training immediately if they were started now."""
 
     def begin(self, job: "Job") -> None:
-        """Have a cohort trained; its progress and its end are reported to the job, now or in `attend`."""
+        """Start training a cohort; its progress and outcome are reported to the job, now or in `attend`."""
 
     def attend(self) -> None:
-        """Wait a moment for news of what was begun, and pass it on."""
+        """Wait a moment for reports on started cohorts, and pass them on."""
 
     def abandon(self) -> None:
-        """Drop what was begun: its results are no longer wanted."""
+        """Cancel started cohorts: their results are no longer needed."""
 
 
 class Local:
@@ -66,7 +66,7 @@ class Local:
             if len(cohort.runs) == 1:
                 raise ThreefoldError(f"{too_large(cohort)}; use smaller numbers.") from error
             found = None
-        if found is None:  # only now, as the error holds the memory of what did not fit
+        if found is None:  # outside the handler, as the error keeps the failed attempt's memory alive
             job.too_large()
         else:
             job.finished(records_of(cohort, found))
@@ -85,7 +85,7 @@ def too_large(cohort: Cohort) -> str:
 
 
 def name_hook(error: BaseException) -> None:
-    """Add to an error where it comes from, if that is a hook of a user's part: tracebacks through vmap are long."""
+    """Add a note to an error that a user's hook raised, naming the hook, as tracebacks through vmap are long."""
     trace = error.__traceback__
     found = None
     while trace:

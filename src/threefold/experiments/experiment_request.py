@@ -1,4 +1,4 @@
-"""An experiment's file and the command's options become a request: every cell with its seeds."""
+"""Turns an experiment's file and the command's options into a request: every cell with its seeds."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,21 +33,21 @@ class Options:
     device: str = "auto"
     precision: str = "auto"
     cluster: str | None = None
-    cuda: bool | None = None  # has the cluster GPUs? None: there is none
+    cuda: bool | None = None  # does the cluster have GPUs? None: there is no cluster
     yes: bool = False  # are very many runs intended (`limits.MANY_RUNS`)?
 
 
 class _Planned(NamedTuple):
-    """A cell of an experiment, and what is said of it there."""
+    """A cell of an experiment, and how it is planned."""
 
-    asked: Sequence[Asked]  # itself, and the same on held-out data
+    asked: Sequence[Asked]  # the cell itself, and on held-out data
     reason: str | None  # why it cannot be trained
     note: str
-    wanted: bool  # now, by --only
+    wanted: bool  # selected by --only
 
 
 def experiment_request(experiment: Experiment, options: Options, source: str, report: Report | None = None) -> Request:
-    """Every cell of the experiment, with the options applied. `source` is how the command line names it."""
+    """Every cell of the experiment, with the options applied. `source` is its name on the command line."""
     check_runs(*_count(experiment, options), confirmed=options.yes)
     planned = list(_planned(experiment, options, report))
     every = [each.asked[0].cell for each in planned]
@@ -76,11 +76,11 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
 
 
 def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
-    """What can be trained, held-out data last, and what cannot."""
+    """The cells that can be trained, those on held-out data last, and those that cannot."""
     every: dict[tuple[str, bool], Asked] = {}
     for asked in (asked for each in planned if not each.reason for asked in each.asked):
         key = run_key(asked.cell.spec()), asked.validation
-        known = every.get(key, asked)  # two parts may have one cell with different seeds
+        known = every.get(key, asked)  # two parts may have the same cell with different seeds
         every[key] = known._replace(seeds=tuple(dict.fromkeys([*known.seeds, *asked.seeds])))
     return {
         "asked": sorted(every.values(), key=lambda asked: asked.validation),
@@ -127,7 +127,7 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
 
 
 def _full(way: Mapping[str, Any], cell: Cell, seeds: str) -> dict[str, int]:
-    """How long the experiment's file has a cell, whatever the options make of it."""
+    """The length, number of tasks, width and number of seeds that the file gives a cell, whatever the options."""
     usual = cell.stream.defaults
     length = {"epochs": way["epochs"]} if way["epochs"] else {"iters": way["iters"] or usual.iters}
     width = {"hidden": way["hidden"] or usual.hidden} if _may_be_narrowed(way) else {}
@@ -135,12 +135,12 @@ def _full(way: Mapping[str, Any], cell: Cell, seeds: str) -> dict[str, int]:
 
 
 def _may_be_narrowed(way: Mapping[str, Any]) -> bool:
-    """In a rehearsal: not a network whose width the file gives."""
+    """May a rehearsal use a narrower network? Not if the file gives the width."""
     return way["network"] in (None, "mlp")
 
 
 def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
-    """How many cells the file has, and how many runs are wanted of them; a file of a few lines may have 10⁹ of them."""
+    """The number of cells and of runs, counted without building them, as a short file may have 10⁹ of them."""
     quick, wanted = experiment.quick if options.quick else None, _only(experiment, options.only)
     kept, cells, runs = _kept(experiment, options), 0, 0
 
@@ -162,20 +162,20 @@ def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
 
 
 def _in_orders(seeds: Sequence[int], orders: str | None, quick: QuickSpec | None) -> tuple[Seed, ...]:
-    """Each seed in these orders; in a rehearsal no more of them than it has seeds."""
+    """Each seed in these orders; a rehearsal has no more orders than seeds."""
     if orders is None or quick is None:
         return seeds_in_orders(seeds, orders)
     return seeds_in_orders(seeds, parse_seeds(orders, "orders")[: len(parse_seeds(quick.seeds))])
 
 
 def _seeds(given: str, quick: QuickSpec | None) -> tuple[int, ...]:
-    """The seeds that were given; of a rehearsal its own, unless they are more."""
+    """The given seeds; in a rehearsal its own, unless those are more."""
     seeds = parse_seeds(given)
     return min(parse_seeds(quick.seeds), seeds, key=len) if quick else seeds
 
 
 def _settings(experiment: Experiment, options: Options, usual: Defaults) -> list[Settings]:
-    """In which ways to train on a stream. A rehearsal is never longer than the experiment itself."""
+    """The settings to train with on a stream. A rehearsal is never longer than the experiment itself."""
     found = []
     for given in experiment.training.ways():
         if options.quick:
@@ -199,7 +199,7 @@ def _pairs(part: PartSpec) -> Iterator[tuple[MethodSpec, str]]:
 
 
 def _thinned(spec: MethodSpec, points: int | None) -> MethodSpec:
-    """Of every list `points` values, the first and the last among them."""
+    """The grid with `points` values of each list, the first and the last included."""
     if points is None:
         return spec
     values = {}
@@ -212,7 +212,7 @@ def _thinned(spec: MethodSpec, points: int | None) -> MethodSpec:
 
 
 def _only(experiment: Experiment, names: Sequence[str]) -> Callable[[MethodSpec, str], bool]:
-    """Does a pair of method and scenario match the names? One of each kind that is named must."""
+    """Does a method in a scenario match the names? It must match one name of each kind given."""
     known = {spec.method for part in experiment.parts for spec in part.methods}
     for name in names:
         if name in known or name in scenarios.SCENARIOS:
@@ -226,12 +226,12 @@ def _only(experiment: Experiment, names: Sequence[str]) -> Callable[[MethodSpec,
 
 
 def _kept(experiment: Experiment, options: Options) -> Callable[[MethodSpec, str], bool]:
-    """Is a pair part of a rehearsal? What is asked for by name is."""
+    """Is a method in a scenario part of a rehearsal? Always if selected by name."""
     return _only(experiment, experiment.quick.only if options.quick and not options.only else ())
 
 
 def _every(part: PartSpec, kept: Callable[[MethodSpec, str], bool]) -> dict[str, int]:
-    """How many methods and scenarios the experiment's file has, if not all of them are kept."""
+    """The numbers of methods and scenarios in the experiment's file, if not all of them are kept."""
     pairs = list(_pairs(part))
     if all(kept(*pair) for pair in pairs):
         return {}
@@ -239,7 +239,7 @@ def _every(part: PartSpec, kept: Callable[[MethodSpec, str], bool]) -> dict[str,
 
 
 def _held(experiment: Experiment) -> str:
-    """What may be named."""
+    """The names that can be selected."""
     pairs = [(spec.method, scenario) for part in experiment.parts for spec, scenario in _pairs(part)]
     methods, places = (", ".join(dict.fromkeys(names)) for names in zip(*pairs, strict=True))
     return f"use its methods ({methods}) and its scenarios ({places})"

@@ -1,7 +1,7 @@
 """Cohorts in progress: each has a row in the store and a checkpoint next to it, and each process has a lock.
 
-How runs are cut into cohorts depends on the memory that was free. The rows tell every process, whatever memory it
-sees, which runs are in training, and let a cohort go on as it was cut.
+How runs are grouped into cohorts depends on the memory that was free. From the rows every process, whatever memory it
+has, knows which runs are in training, and can continue a cohort with the same runs.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,17 +16,17 @@ from threefold.results.cohort_table import CohortRow, claim, cohort_rows, forget
 
 
 def folder_of(store: Path) -> Path:
-    """Where the checkpoints and locks of a store are, by whichever name it is called."""
+    """The folder of a store's checkpoints and locks; links to the store lead to the same folder."""
     return Path(f"{store.resolve() if store.is_symlink() else store}.checkpoints")
 
 
 class InProgress:
-    """The cohorts of a store that are in progress, as a process sees and changes them."""
+    """One process's view of a store's cohorts in progress, and its changes to them."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.folder = store, folder_of(store.path)
         self.lock = Lock(self.folder)
-        self.locked = False  # was the store, by another process, when we last wanted a cohort?
+        self.locked = False  # was the store locked by another process at the last claim?
 
     def checkpoint(self, name: str) -> Checkpoint:
         return Checkpoint(self.folder / f"{name}.pt")
@@ -35,7 +35,7 @@ class InProgress:
         return {row.name for row in self._rows()}
 
     def cohorts(self, runs: Mapping[str, Run]) -> list[Cohort]:
-        """Those of these runs alone, as they were cut: first what is in training, then the largest."""
+        """Cohorts in progress that consist of these runs only: first those in training, then the largest."""
         found = []
         for row in self._rows():
             live = self._live(row)
@@ -46,12 +46,12 @@ class InProgress:
         return [cohort for *_, cohort in sorted(found, key=lambda each: each[:3])]
 
     def in_training(self, keys: Collection[str]) -> dict[str, CohortRow]:
-        """Those of these runs that live processes are training, and in which cohort."""
+        """Which of these runs live processes are training, and in which cohort."""
         shared = [(row, set(keys).intersection(row.runs)) for row in self._rows()]
         return {key: row for row, common in shared if common and self._live(row) for key in common}
 
     def waiting_for(self, keys: Collection[str]) -> str | None:
-        """A few words about the process that trains these runs; None if there is none any more."""
+        """A short description of the process that trains these runs; None if there is none any more."""
         rows = {row.name: row for row in self.in_training(keys).values()}
         if not rows:
             return "another process, which has the store locked" if self.locked else None
@@ -61,7 +61,7 @@ class InProgress:
         return f"{where or 'another process'}, which trains {first.title}{more}"
 
     def claim(self, cohort: Cohort) -> set[str]:
-        """Take a cohort. Returns those of its runs that other processes train: if there are any, it is not ours."""
+        """Claim a cohort. Returns those of its runs that other processes train; if there are any, the claim failed."""
         owner, keys = self.lock.take(), cohort.keys
         theirs = claim(self.store, cohort.name, described(cohort), keys, owner, partial(alive, self.folder))
         self.locked = theirs is None
@@ -72,18 +72,18 @@ class InProgress:
         return {key for row in theirs for key in row.runs} & set(keys)
 
     def note(self, cohort: Cohort, progress: Progress) -> None:
-        """Write how far a cohort is, and check that the store is still there, about once a second."""
+        """Record a cohort's progress, and check that the store still exists, about once a second."""
         if self.lock.note(cohort.name, described(cohort), progress):
             self.store.check_in_place()
 
     def finish(self, cohort: Cohort, records: Sequence[Record]) -> set[str]:
-        """Store a cohort's records; then its checkpoint may go. The answer: what another process stored first."""
+        """Store a cohort's records and delete its checkpoint. Returns the keys that another process stored first."""
         present = self.store.add(records)
         self.discard(cohort)
         return present
 
     def discard(self, cohort: Cohort) -> None:
-        """The cohort is no longer in progress. Its row goes last: what is without a row is never looked at again."""
+        """Remove a cohort from those in progress. Its row is deleted last, as files without a row are never found."""
         self.store.check_in_place()
         self.checkpoint(cohort.name).discard()
         with self.store.writing() as connection:
@@ -95,23 +95,23 @@ class InProgress:
         self.lock.drop(cohort.name)
 
     def tidy(self) -> None:
-        """Remove what killed processes left and no process can continue."""
+        """Remove what killed processes left behind and no process can continue."""
         if any(map(self._unneeded, self._rows())):
-            with self.store.writing() as connection:  # so that no process takes one meanwhile
+            with self.store.writing() as connection:  # so that no process claims one meanwhile
                 for row in filter(self._unneeded, self._rows()):
                     self.checkpoint(row.name).discard()
                     forget(connection, row.name)
         remove_dead(self.folder)
 
     def _unneeded(self, row: CohortRow) -> bool:
-        """Is no process training this cohort, and either everything stored or nothing to resume from?"""
+        """Is this cohort in no process's training, and either completely stored or without a checkpoint?"""
         if self._live(row):
             return False
         kept = row.reason or self.checkpoint(row.name).path.exists()
         return not kept or self.store.has(row.runs) == set(row.runs)
 
     def _rows(self) -> list[CohortRow]:
-        """What does not hash to its name is damaged or not ours, and its name may lead anywhere."""
+        """Valid rows. One whose runs do not hash to its name is damaged or not ours, and its name may be any path."""
         return [row for row in cohort_rows(self.store) if row.name == name_of(row.runs)]
 
     def _live(self, row: CohortRow) -> bool:

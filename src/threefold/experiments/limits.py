@@ -1,7 +1,7 @@
-"""Sizes that no machine can hold, and plans too large to be intended, are refused before anything is built or written.
+"""Refuses sizes that exceed memory, and plans too large to be intended, before anything is built or written.
 
-Only memory is refused, never time. What is needed is counted too low rather than too high, by plain arithmetic: what
-could be trained is let through, and no network of five billion units is built to find out how large it is.
+Only memory is limited, never time. Needs are underestimated rather than overestimated, by plain arithmetic: what could
+be trained is accepted, and no network of five billion units is built to find its size.
 """
 
 from collections.abc import Callable
@@ -17,25 +17,25 @@ from threefold.networks import MLPNetwork
 from threefold.results.curve import NUMBERS, POINTS
 from threefold.streams import Stream
 
-LARGEST = 10**12  # of any whole number: a budget, a number of iterations
-MANY_RUNS = 10_000  # in one command; more have to be confirmed
+LARGEST = 10**12  # for any whole number: a budget, a number of iterations
+MANY_RUNS = 10_000  # in one command; more need confirmation
 COPIES = 4  # of every parameter: itself, its gradient, and Adam's two moments
-SMALL = 1 << 28  # bytes: what needs no more than that is not worth asking what is free, thousands of times in a plan
-BEYOND = 1 << 46  # bytes: of a cluster's machines it is only known that none has 64 TB for one network
-CELL_BYTES, RUN_BYTES = 5000, 500  # of a plan
+SMALL = 1 << 28  # bytes: needs below this are accepted without querying free memory, thousands of times in a plan
+BEYOND = 1 << 46  # bytes: a cluster's memory is unknown, but no machine has 64 TB for one network
+CELL_BYTES, RUN_BYTES = 5000, 500  # memory of a plan
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What decides about the memory that one network needs in training."""
+    """The sizes that determine the memory that one network needs in training."""
 
     inputs: int
-    depth: int  # hidden layers of an MLP; of another network nothing is known here
+    depth: int  # hidden layers of an MLP; unknown for other networks
     hidden: int
     batch: int
     tasks: int
     classes_per_task: int
-    own_units: bool  # has each task output units of its own?
+    own_units: bool  # does each task have its own output units?
 
     @classmethod
     def of(cls, setting: Setting) -> "Sizes":
@@ -54,7 +54,7 @@ class Sizes:
 
     @property
     def bytes(self) -> int:
-        """At least so many: the classifier while it is trained, a batch on its way through it, and the tables."""
+        """A lower bound: the classifier in training, a batch's activations, and the tables."""
         within = (self.depth - 1) * self.hidden
         weights = self.hidden * (self.inputs + within + self.units + self.depth) + self.units
         activations = self.batch * (self.inputs + self.depth * self.hidden + self.units)
@@ -62,12 +62,12 @@ class Sizes:
 
     @property
     def tables(self) -> int:
-        """Bytes of what grows with the square of the tasks: which units are active when, and the accuracies."""
+        """Bytes of what grows with the square of the number of tasks: the masks of active units, and the accuracies."""
         return 2 * self.tasks * self.units + 8 * self.tasks**2
 
 
 def check_sizes(setting: Setting, *, device: str, elsewhere: bool) -> None:
-    """One classifier must fit into the memory that is free; `elsewhere`: into that of machines that are not known."""
+    """Check that one classifier fits into free memory; `elsewhere`: that of unknown machines."""
     sizes = Sizes.of(setting)
     if sizes.bytes <= SMALL:
         return
@@ -84,7 +84,7 @@ def check_sizes(setting: Setting, *, device: str, elsewhere: bool) -> None:
 def check_networks(
     name: Callable[[], str], parameters: int, remembered: int = 0, *, device: str, elsewhere: bool
 ) -> None:
-    """So must all networks that a method trains for one run, and what it remembers; `name` says what that is."""
+    """Check that all networks and memories of a method fit, for one run; `name` describes it in errors."""
     need = 4 * (COPIES * parameters + remembered)
     if need <= SMALL:
         return
@@ -98,13 +98,13 @@ def check_networks(
 
 
 def _free(device: str, elsewhere: bool) -> tuple[int, str]:
-    """How many bytes one network may take, and what to say of that."""
+    """How many bytes one network may take, and the words for that limit."""
     here = None if elsewhere else free_on(device)
     return (BEYOND, f"no machine has {in_bytes(BEYOND)}") if here is None else (here, f"{in_bytes(here)} are free")
 
 
 def _largest(sizes: Sizes, name: str, free: int) -> int:
-    """The largest value of one of the sizes that fits, found by halving; 1 where none does."""
+    """The largest value of one of the sizes that fits, found by bisection; 1 if none does."""
     fits, too_large = 1, int(getattr(sizes, name))
     while too_large - fits > 1:
         middle = (fits + too_large) // 2
@@ -116,7 +116,7 @@ def _largest(sizes: Sizes, name: str, free: int) -> int:
 
 
 def check_numbers(method: Method, training: Training, stream: Stream) -> None:
-    """Whole numbers must be such that a tensor can hold them, and what is multiplied with them."""
+    """Check that whole numbers, and their products, fit into a tensor."""
     given = {"iters": training.iters or 0, "epochs": training.epochs or 0, "batch": training.batch}
     given["tasks"] = stream.tasks
     if tests := training.evaluation:
@@ -134,11 +134,11 @@ def check_numbers(method: Method, training: Training, stream: Stream) -> None:
 
 @dataclass(frozen=True)
 class CurveSizes:
-    """What tests during training come to in one run, at most; nothing where there are none."""
+    """Upper bounds on the size of tests during training in one run; zero if there are none."""
 
     points: int
     each: int  # numbers at each point
-    indices: int  # of the samples that are tested
+    indices: int  # number of tested samples
 
     @classmethod
     def of(cls, stream: Stream, training: Training) -> "CurveSizes":
@@ -151,19 +151,19 @@ class CurveSizes:
             samples = sum(len(task.train) for task in own) or (stream.samples + 1) * tasks
             steps = training.epochs * (samples // training.batch)
         first = min(wanted.first * tasks, steps)
-        points = first - first // wanted.every + steps // wanted.every + 2 * tasks + 1  # however long each task is
+        points = first - first // wanted.every + steps // wanted.every + 2 * tasks + 1  # for any lengths of tasks
         tested = [len(stream.data.test_y), len(stream.data.train_y)][: 1 + wanted.training]
         most = [size if wanted.samples is None else min(size, wanted.samples) for size in tested]
         return cls(points, 4 + len(tested) * tasks, tasks * sum(most))
 
     @property
     def bytes(self) -> int:
-        """Of what is found, here and on its way to disk; and of indices, and whether each is one."""
+        """Bytes of the results, in memory and being saved, and of the indices with their mask."""
         return 8 * self.points * self.each + 9 * self.indices
 
 
 def check_curve(stream: Stream, training: Training) -> None:
-    """What is found during training must fit into a row of the store, and many of those into a report."""
+    """Check that results during training fit into a row of the store, and many of those into a report."""
     sizes, wanted = CurveSizes.of(stream, training), training.evaluation
     if wanted is None or (sizes.points <= POINTS and sizes.points * sizes.each <= NUMBERS):
         return
@@ -175,7 +175,7 @@ def check_curve(stream: Stream, training: Training) -> None:
 
 
 def check_runs(cells: int, runs: int, *, confirmed: bool) -> None:
-    """A plan must fit into memory itself; and a very large one must be confirmed (`--yes`)."""
+    """Check that the plan itself fits into memory; a very large one must be confirmed (`--yes`)."""
     need, free = CELL_BYTES * cells + RUN_BYTES * runs, available_memory() or BEYOND
     if need > free:
         raise ThreefoldError(
@@ -190,5 +190,5 @@ def check_runs(cells: int, runs: int, *, confirmed: bool) -> None:
 
 
 def free_on(device: str) -> int | None:
-    """The bytes that are free on a device; None if that is not known."""
+    """The free memory of a device in bytes; None if unknown."""
     return torch.cuda.mem_get_info()[0] if device == "cuda" else available_memory()

@@ -1,7 +1,7 @@
-"""Which processes train, and how far they are: each has a file beside the store that it keeps locked.
+"""Which processes train, and how far they are: each keeps a file next to the store locked.
 
-A lock dies with its process, however that ends, and not while the process is only stopped. The file's text tells what
-the process trains and how far that is, for whoever watches.
+A lock is released when its process ends, in whatever way, but not while it is only suspended. The file's text has what
+the process trains and its progress, for `status` and `watch`.
 """
 
 import fcntl
@@ -24,10 +24,10 @@ from threefold.engine import Progress
 from threefold.errors import ThreefoldError
 from threefold.reading import NotAFile, open_file
 
-BEAT = 1.0  # seconds between two notes
+BEAT = 1.0  # seconds between two progress notes
 LARGEST = 1 << 24  # bytes of notes that are read
-LONGEST = 1000  # letters of a name
-TRIES = 100  # at a lock of our own
+LONGEST = 1000  # characters of a name
+TRIES = 100  # to take our own lock
 _OURS = re.compile(r"[0-9a-f]{32}\.lock")
 _WRITING = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ELSEWHERE = "use a store in a folder of your own, on a disk that has locks."
@@ -56,7 +56,7 @@ class _Cohort(_Note):
 
 
 class _Process(_Note):
-    """The text of a lock."""
+    """The content of a lock file."""
 
     process: _Count
     machine: _Text
@@ -65,16 +65,16 @@ class _Process(_Note):
 
 @dataclass(frozen=True)
 class Note:
-    """What a process last said of a cohort that it trains."""
+    """A process's last progress note on a cohort that it trains."""
 
     owner: str  # the name of its lock
     alive: bool
-    process: int | None = None  # None: what it said cannot be read
+    process: int | None = None  # None: its note cannot be read
     machine: str = ""
     name: str = ""
     title: str = "a cohort whose progress note cannot be read"
     time: float = 0.0
-    progress: Progress | None = None  # None: it has just begun
+    progress: Progress | None = None  # None: it has just started
 
     @property
     def where(self) -> str:
@@ -82,7 +82,7 @@ class Note:
 
 
 class Lock:
-    """This process's own file, from when it is taken until it is closed."""
+    """This process's lock file, from when it is taken until it is closed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -92,11 +92,11 @@ class Lock:
         self._written = 0.0
 
     def take(self) -> str:
-        """Be known as a live process, by this name."""
+        """Take the lock, which marks this process as alive; returns its name."""
         for _ in range(TRIES):
             if self._path is not None:
                 return self._path.name
-            self._try(self.folder / f"{uuid4().hex}.lock")  # a new name, so that no two locks are taken for one
+            self._try(self.folder / f"{uuid4().hex}.lock")  # a new name, so that locks cannot be confused
         raise ThreefoldError(f"no lock can be taken in '{self.folder}', for each is removed at once; {_ELSEWHERE}")
 
     def _try(self, path: Path) -> None:
@@ -108,7 +108,7 @@ class Lock:
             if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
                 self._path, self._file = path, file
         except (FileNotFoundError, BlockingIOError):
-            pass  # another process took the folder or the file for one that was left behind
+            pass  # another process removed the folder or the file as a leftover
         except OSError as error:
             with suppress(OSError):
                 path.unlink()
@@ -118,7 +118,7 @@ class Lock:
                 file.close()
 
     def note(self, cohort: str, title: str, progress: Progress | None = None) -> bool:
-        """Leave word of how far a cohort is, about once a second; was it written down now?"""
+        """Record a cohort's progress; it is written about once a second. Returns whether it was written now."""
         plain = dict(vars(progress)) if progress else None
         if plain and not isfinite(plain["accuracy"] or 0):
             plain["accuracy"] = None
@@ -129,17 +129,17 @@ class Lock:
         return due
 
     def drop(self, cohort: str) -> None:
-        """Nothing more is to be said of a cohort."""
+        """Remove a cohort from the notes."""
         self._cohorts.pop(cohort, None)
         self._write()
 
     def _write(self) -> None:
-        """In one go and never shorter than before, so that no reader sees half of it."""
+        """Write with one call and never less than before, so that no reader sees half of it."""
         self._written = time.monotonic()
         note = {"process": os.getpid(), "machine": platform.node(), "cohorts": self._cohorts}
         assert self._file is not None
         number = self._file.fileno()
-        with suppress(OSError):  # on a full disk progress is not shown, but training continues
+        with suppress(OSError):  # on a full disk progress is lost, but training continues
             os.pwrite(number, json.dumps(note).encode().ljust(os.fstat(number).st_size), 0)
 
     def close(self) -> None:
@@ -148,11 +148,11 @@ class Lock:
             self._file.close()
             self._path = self._file = None
         with suppress(OSError):
-            self.folder.rmdir()  # unless others have files there
+            self.folder.rmdir()  # fails if others have files there
 
 
 def alive(folder: Path, owner: str) -> bool:
-    """Has a live process this lock?"""
+    """Does a live process hold this lock?"""
     if not _OURS.fullmatch(owner):
         return False
     try:
@@ -175,8 +175,8 @@ def remove_dead(folder: Path) -> None:
 
 
 def progress_notes(folder: Path) -> list[Note]:
-    """What live processes and killed ones last said of the cohorts that they train. Whatever else is in the folder, or
-    in place of a note, is ignored, or reported as unreadable where a live process has it."""
+    """The last notes of live and killed processes on their cohorts. Anything else in the folder, or in place of a note,
+    is ignored, or reported as unreadable if a live process holds it."""
     found: list[Note] = []
     for path in _locks(folder):
         with suppress(OSError), open_file(path, follow=False) as file:

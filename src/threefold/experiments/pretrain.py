@@ -1,4 +1,4 @@
-"""Pretraining: ordinary training on all classes at once, whose networks are kept in a file."""
+"""Pretraining: ordinary training on all classes at once, with the networks saved to a file."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -37,7 +37,7 @@ IS_OURS = contains(FORMAT.encode())
 
 
 class Pretraining(Part):
-    """No method at all: it keeps each network as it is when training is over."""
+    """Not a method: it only captures each network at the end of training."""
 
     name = "pretraining"
     _networks: dict[int, Params] = PrivateAttr(default_factory=dict)  # by seed
@@ -51,13 +51,13 @@ class Pretraining(Part):
 
 @dataclass(frozen=True)
 class PretrainRequest:
-    """What is to be trained, all of it checked, and the file that it will be written to."""
+    """A checked request, and the file that the networks will be written to."""
 
     request: Request
     file: Path
 
     def train(self, watcher: Watcher | None = None, stop: Callable[[], bool] = lambda: False) -> Result:
-        """Train all networks, and only then write any of them."""
+        """Train all networks, then write all of them."""
         ((result,),) = train_requests([self.request], None, watcher, stop)
         if result.diverged:
             seed = result.diverged[0]
@@ -78,8 +78,8 @@ def pretrain_request(
     settings: Mapping[str, Any],
     report: Report | None = None,
 ) -> PretrainRequest:
-    """Networks of all classes at once, as `threefold pretrain` and `threefold.pretrain` ask for them."""
-    # everything that needs no data is checked before any is fetched
+    """The request of `threefold pretrain` and `threefold.pretrain`: networks of all classes at once."""
+    # everything that needs no data is checked before any are fetched
     checked, chosen, file = Settings.checked(**settings), parse_seeds(seeds), _checked(Path(output))
     checked.resolved_device()
     check_runs(1, len(chosen), confirmed=False)
@@ -124,7 +124,7 @@ def pretrain(
 
 
 def _checked(file: Path) -> Path:
-    """Known before training whether it can be written."""
+    """Check before training that the file can be written."""
     if file.suffix != ".pt":
         raise ThreefoldError(f"output must be a file that ends in .pt, got '{file}'.")
     check_output(file, IS_OURS)
@@ -146,7 +146,7 @@ def _content(result: Result, networks: list[Params]) -> dict[str, Any]:
         "environment": environment(cell.training.device),
         "created": utc_now(),
     }
-    plain: dict[str, Any] = json.loads(json.dumps(about))  # PyTorch's version is no plain text, and would not be loaded
+    plain: dict[str, Any] = json.loads(json.dumps(about))  # PyTorch's version is no plain str and would not load
     return plain | {"state": {name: torch.stack([each[name] for each in networks]) for name in networks[0]}}
 
 

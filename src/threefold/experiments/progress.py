@@ -24,11 +24,11 @@ from threefold.experiments.result import Result
 from threefold.experiments.scheduler import Watcher
 from threefold.text import printable
 
-LINES = 8  # cohorts in training that are shown: a cluster has hundreds
+LINES = 8  # cohorts in training that are shown, as a cluster has hundreds
 
 
 class Bars(Watcher):
-    """One line for the whole, one for each cohort in training, and a line left behind for each cell that is done."""
+    """One line for everything, one for each cohort in training, and a permanent line for each finished cell."""
 
     def __init__(self, cells: int) -> None:
         console = Console(stderr=True)
@@ -44,7 +44,7 @@ class Bars(Watcher):
         )
         self.whole = self.bars.add_task("all", total=cells, note="")
         self.lines: dict[Cohort, TaskID] = {}
-        self.unseen: dict[Cohort, None] = {}  # in training, but there is no line left
+        self.unseen: dict[Cohort, None] = {}  # in training, but without a line
 
     def __enter__(self) -> Self:
         self.bars.start()
@@ -78,7 +78,7 @@ class Bars(Watcher):
         self._show()
 
     def _show(self) -> None:
-        """Lines for as many cohorts as there may be, a number for the rest."""
+        """Show lines for up to `LINES` cohorts, and a count of the rest."""
         while self.unseen and len(self.lines) < LINES:
             cohort = next(iter(self.unseen))
             del self.unseen[cohort]
@@ -99,7 +99,7 @@ class Bars(Watcher):
 
 @contextmanager
 def fetching() -> Iterator[Report]:
-    """A bar for each file that is downloaded, on a terminal; and a word about each damaged one, anywhere."""
+    """A bar for each download, on a terminal; and a message for each damaged file, anywhere."""
     console = Console(stderr=True)
     damaged = []
     with Progress(
@@ -124,5 +124,5 @@ def fetching() -> Iterator[Report]:
             bars.update(known[text], completed=done, total=total)
 
         yield report
-    for text in damaged:  # had it failed, the error would have named them
+    for text in damaged:  # only on success: an error names them itself
         console.print(printable(f"threefold: {text}"), highlight=False, markup=False, soft_wrap=True)

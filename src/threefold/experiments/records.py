@@ -1,4 +1,4 @@
-"""What training measured, as records of runs."""
+"""Turns the engine's measurements into records of runs."""
 
 import platform
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from threefold.version import VERSION
 
 
 def records_of(cohort: Cohort, found: Sequence[Measured]) -> list[Record]:
-    """The records of a cohort that was trained, in the order of its stacks."""
+    """The records of a trained cohort, in the order of its stacks."""
     return [
         _record(run, measured, replica, len(cohort.runs))
         for runs, measured in zip(cohort.stacks, found, strict=True)
@@ -49,8 +49,8 @@ def _record(run: Run, measured: Measured, replica: int, cohort: int) -> Record:
 
 
 def _curves(measured: Measured, replica: int) -> dict[str, Any]:
-    """What was found during training, from where it diverged on NaN as it is; at the steps that this run took, however
-    many those beside it take."""
+    """Measurements during training, NaN from divergence on, at the steps that this run took, however many others of its
+    stack took."""
     if not measured.points:
         return {}
     values = {name: tensor[:, replica].numpy() for name, tensor in measured.curves.items()}
@@ -61,7 +61,7 @@ def _curves(measured: Measured, replica: int) -> dict[str, Any]:
 
 
 def _numpy(tensor: Tensor) -> NDArray[Any]:
-    """The tensor as it is; NumPy has no bfloat16, whose numbers are float32's too."""
+    """The tensor as an array; bfloat16, which NumPy lacks, becomes float32 without loss."""
     array: NDArray[Any] = (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy(force=True)
     return array
 

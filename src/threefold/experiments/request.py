@@ -1,4 +1,4 @@
-"""What is to be trained: cells with their seeds.
+"""Requests: cells to train, with their seeds.
 
 The command line, Python and TOML files (`experiment_request.py`) all make requests; all are trained and stored alike.
 """
@@ -29,12 +29,12 @@ from threefold.text import no_longer
 
 
 class Asked(NamedTuple):
-    """A cell that is asked for, and with which seeds."""
+    """A requested cell with its seeds."""
 
     cell: Cell
     seeds: tuple[Seed, ...]
     validation: bool = False  # is it trained on data held out of the first tasks?
-    full: Mapping[str, int] | None = None  # how long the experiment's file has it
+    full: Mapping[str, int] | None = None  # the lengths that the experiment's file gives it
 
     def described(self) -> dict[str, Any]:
         plain = self.cell.described() | {"seeds": list(self.seeds), "validation": self.validation}
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be trained, and what was refused."""
+    """The cells to train, and those that were refused."""
 
     name: str
     title: str
@@ -54,11 +54,11 @@ class Request:
     notes: Mapping[str, str] = field(default_factory=dict)
     rules: Sequence[Mapping[str, Any]] = ()
     command: str = ""
-    from_file: bool = True  # else it adds to what was asked for before under its name
-    whole: "Request | None" = None  # all of the file, where only some of it is to be trained
+    from_file: bool = True  # otherwise it adds to earlier requests of its name
+    whole: "Request | None" = None  # the whole file, if only some of it is to be trained
 
     def check(self, *, stored: bool) -> None:
-        """A batch has no sample twice, so no task may be smaller; and what is stored must be such as can be read."""
+        """Check that no task is smaller than a batch without repeated samples, and that what is stored can be read."""
         if stored:
             self._check_readable()
         for stream in dict.fromkeys(asked.cell.stream for asked in self.asked):
@@ -84,10 +84,10 @@ class Request:
         return len(keys - store.has(keys))
 
     def remember(self, store: Store) -> None:
-        """Tell the store what was asked for: reports and counts need no more than that.
+        """Store the request, from which reports and counts are made.
 
-        An experiment follows its file: what was taken out is forgotten. Other requests are added to earlier ones. What
-        is never stored is nothing to report on.
+        An experiment follows its file: cells removed from it are forgotten. Other requests are added to earlier ones.
+        Cells whose runs are never stored are left out.
         """
         plain = (self.whole or self)._plain()
         if not plain["cells"]:
@@ -109,9 +109,9 @@ class Request:
 
 
 def _following(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What is asked for now, a cell that was asked for before with the seeds of both commands.
+    """The new request, in which cells that were requested before have the seeds of both commands.
 
-    The device and the precision are not the file's but the command's: what was trained with others stays beside it.
+    Device and precision belong to the command, not to the file: cells trained with other ones are kept as well.
     """
     now = {run_key(cell["spec"]) for cell in asked["cells"]}
     in_file = {_anywhere(cell["spec"]) for cell in asked["cells"]}
@@ -125,7 +125,7 @@ def _following(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str,
 
 
 def _anywhere(spec: Mapping[str, Any]) -> str:
-    """The key of a cell wherever it is trained."""
+    """The key of a cell without device and precision."""
     training = {name: value for name, value in spec["training"].items() if name not in ("device", "precision")}
     return run_key({**spec, "training": training})
 
@@ -148,8 +148,8 @@ def run_request(
     yes: bool = False,
     report: Report | None = None,
 ) -> Request:
-    """Methods in scenarios on one stream, as `threefold run` and `threefold.run` ask for them."""
-    # everything that needs no data is checked before any is fetched
+    """The request of `threefold run` and `threefold.run`: methods in scenarios on one stream."""
+    # everything that needs no data is checked before any are fetched
     wanted = scenarios.find_all(scenario)
     methods = {written(each): each for each in map(_method, method)}
     chosen, checked = seeds_in_orders(parse_seeds(seeds), orders), Settings.checked(**settings)
@@ -168,7 +168,7 @@ def run_request(
     if not asked:
         raise ThreefoldError(refused[0][1])
     title = f"{made.label}, {asked[0].cell.training.length}"
-    if command is None:  # asked for in Python
+    if command is None:  # requested in Python
         command = reproducing([each.cell for each in asked], chosen) or ""
     return Request(no_longer(f"run {title}", NAME), title, asked, refused, command=command, from_file=False)
 
@@ -179,7 +179,7 @@ def _method(given: Method | Part | str) -> Method:
             return parse(given)
         case Part():
             return Method(given)
-        case Method() if type(given) is Method:  # what a subclass does no key would tell
+        case Method() if type(given) is Method:  # keys could not cover what a subclass changes
             return given
     raise ThreefoldError(f"method must be a name such as 'ewc', a part such as EWC() or a Method, got {given!r}.")
 
@@ -219,6 +219,6 @@ def _stream(
 
 
 def prepared(data: Dataset, normalize: bool, encode: Encoder | None) -> Dataset:
-    """What is learned from: normalised first, then sent through what gives features."""
+    """The data to train on: normalised first, then encoded as features."""
     data = data.normalized() if normalize else data
     return data.encoded(encode) if encode else data

@@ -1,4 +1,4 @@
-"""What a cell's runs came to."""
+"""The result of a cell: its runs, summarised."""
 
 import math
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class Result:
 
     @property
     def diverged(self) -> list[Seed]:
-        """Seeds whose training ended in numbers that are not finite."""
+        """Seeds whose training diverged to numbers that are not finite."""
         return [seed_of(record.spec) for record in self.records if record.status == "diverged"]
 
     @property
@@ -78,7 +78,7 @@ class Result:
         return display.html(self)
 
     def to_pandas(self, of: display.Rows = "accuracies") -> "DataFrame":
-        """The numbers as a table of pandas, of one kind.
+        """The numbers as a pandas table of one kind.
 
         "accuracies": a row for each accuracy, after each task (0: before training) on each task; "runs": a row for
         each seed, with its metrics; "curves": a row for each accuracy during training (`evaluate_every`).
@@ -86,38 +86,38 @@ class Result:
         return display.table(self, of)
 
     def plot(self, kind: display.Kind = "tasks", ax: "Axes | None" = None) -> "Axes":
-        """Draw on `ax`, or on a new figure; answers matplotlib's axes, to go on with.
+        """Draw on `ax`, or on a new figure; returns the matplotlib axes.
 
         "tasks": accuracy on each task after each task, mean and standard error over seeds; "curves": the same at each
-        step at which it was tested (`evaluate_every`); "matrix": the mean accuracy after each task on each task.
+        tested step (`evaluate_every`); "matrix": the mean accuracy after each task on each task.
         """
         return display.plot(self, kind, ax)
 
     def compare(self, other: "Result", metric: str = "average_accuracy") -> Paired:
         """This minus the other over the seeds that both have, by the paired t test: difference, 95% interval, p, effect
-        size. Fewer than five seeds in common decide nothing: the interval and p are NaN then."""
+        size. With fewer than five seeds in common, the interval and p are NaN."""
         for result in (self, other):
             if metric not in result.metrics:
                 raise unknown("metric", metric, result.metrics)
         return paired(self.metrics[metric], other.metrics[metric])
 
     def kept(self, name: str) -> NDArray[np.uint8]:
-        """What the method kept to look at later, for each seed and task: "dreams" are generated images,
-        "exemplars" stored ones."""
+        """What the method kept to look at later, for each seed and task: "dreams" are generated images, "exemplars"
+        stored ones."""
         return np.stack([unpack(record.kept[name]) for record in self.records])
 
     @property
     def published(self) -> Published | None:
-        """What the paper reports for this; None where it reports nothing or trained in another way.
+        """What the paper reports for this; None if it reports nothing or trained differently.
 
-        Each of its runs had tasks of its own: where tasks are chosen apart from the seed, the spread is another.
+        Each of its runs had its own tasks: if tasks are chosen independently of the seed, the spread is not comparable.
         """
         as_paper = self.cell.comparable and not any(isinstance(seed, Ordered) for seed in self.seeds)
         return self.cell.published() if as_paper else None
 
     @property
     def verdict(self) -> Verdict | None:
-        """How the accuracy compares with the published one; None where there is none to compare with."""
+        """How the accuracy compares with the published one; None if there is none."""
         return verdict(self.accuracy, self.published) if self.published else None
 
     def to_json(self) -> dict[str, Any]:

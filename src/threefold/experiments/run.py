@@ -18,7 +18,7 @@ from threefold.streams import Boundaries, Stream
 
 
 class PythonBars(Bars):
-    """Progress bars, and Python's own warnings: those are what a user of Python sees."""
+    """Progress bars, with warnings as Python warnings."""
 
     def warn(self, text: str) -> None:
         warnings.warn(text, stacklevel=2)
@@ -57,13 +57,13 @@ def run(
     `stream` is a name such as "split-mnist:classes=5-3-2" or a stream over data of your own; `boundaries` says how
     one task gives way to the next, such as "blurred:width=500"; `seeds` is a number of them (20 means 1 to 20), a
     text such as "3-7", or a list; `orders`, written alike, are seeds for the tasks alone (their classes and order),
-    each of them with every seed. `network` is a name such as "cnn:norm=group", or a class or function of your own
-    that takes the setting and gives a module; `optimizer` a name such as "sgd:lr=0.1,momentum=0.9". What is not given
-    (`tasks`, `iters` or `epochs`, `lr`, `batch`, `hidden`) is the paper's. `augment`: images are shifted and mirrored
-    at random.
+    each of them with every seed. `network` is a name such as "cnn:norm=group", or your own class or function that
+    takes the setting and returns a module; `optimizer` a name such as "sgd:lr=0.1,momentum=0.9". `tasks`, `iters` or
+    `epochs`, `lr`, `batch` and `hidden` default to the paper's values. `augment`: images are shifted and mirrored at
+    random.
 
-    `evaluate_every`: test all tasks after every so many steps, too, and after each of the `evaluate_first` steps of a
-    task, on `evaluate_samples` test samples of each task ("all": on all); `training_curves`: and keep the loss and
+    `evaluate_every`: also test all tasks every so many steps, and after each of the first `evaluate_first` steps of a
+    task, on `evaluate_samples` test samples of each task ("all": on all); `training_curves`: also record the loss and
     the accuracy on training data. `active`: which output units compete in Class-IL in training, those of the classes
     "seen" so far or "all" from the start. Runs that are in `store` are not trained again; `store=None` keeps nothing.
     """

@@ -1,4 +1,4 @@
-"""All runs of a request: which are done, which are left, and who trains them."""
+"""Schedules all runs of a request: which are done, which are left, and which process trains them."""
 
 import time
 from collections import defaultdict
@@ -15,15 +15,15 @@ from threefold.experiments.request import Asked, Request
 from threefold.experiments.result import Result
 from threefold.results import Record, Store
 
-WAIT = 0.5  # seconds between two looks at what another process trains
+WAIT = 0.5  # seconds between checks on what other processes train
 
 
 class Stopped(Exception):
-    """Training was asked to stop before everything was done. What was finished is kept."""
+    """Training was stopped before everything was done. Finished work is kept."""
 
 
 class Failed(ThreefoldError):
-    """Some cohorts failed again and again. Everything else was trained and is kept."""
+    """Some cohorts failed repeatedly. Everything else was trained and is kept."""
 
 
 class Watcher:
@@ -43,21 +43,21 @@ def train_requests(
     stop: Callable[[], bool] = lambda: False,
     executor: Executor | None = None,
 ) -> list[list[Result]]:
-    """Have everything trained that is not in the store, and remember what was asked for; the results of each request.
+    """Train everything that is not in the store, and store the requests; returns the results of each request.
 
-    `stop` is asked often; when it says so, `Stopped` is raised and nothing is lost. What fails again and again is
-    raised at the end, when everything else is done.
+    `stop` is called often; when it returns true, `Stopped` is raised and nothing is lost. Repeated failures are raised
+    at the end, when everything else is done.
     """
     watcher, executor = watcher or Watcher(), executor or Local()
     for request in requests:
-        request.check(stored=store is not None)  # before the store is there
+        request.check(stored=store is not None)  # before the store is created
         for uncovered in {asked.cell.not_covered for asked in request.asked} - {None}:
             watcher.warn(f"{uncovered}, which no key can cover, so these runs are neither stored nor looked up.")
     failed: list[str] = []
     with nullcontext() if store is None else Store(store) as opened:
         if opened:
             for request in requests:
-                request.remember(opened)  # now, so that other processes can show it while it is trained
+                request.remember(opened)  # before training, so that other processes can show it
         schedulers = [Scheduler(request.asked, opened, executor, watcher, stop) for request in requests]
         for scheduler in schedulers:
             scheduler.run()
@@ -68,7 +68,7 @@ def train_requests(
 
 
 class Job:
-    """A cohort in training. Its executor reports progress, and finally one of the three ends."""
+    """A cohort in training. Its executor reports progress, and finally one of three outcomes."""
 
     def __init__(self, scheduler: "Scheduler", cohort: Cohort) -> None:
         self.scheduler, self.cohort = scheduler, cohort
@@ -76,7 +76,7 @@ class Job:
         self.checkpoint: Checkpoint | None = shared.checkpoint(cohort.name) if shared else None
 
     def progress(self, progress: Progress) -> None:
-        """Raises `Stopped` where training is to stop."""
+        """Report progress; raises `Stopped` if training is to stop."""
         self.scheduler.watcher.progress(progress, self.cohort)
         if shared := self.scheduler.shared(self.cohort):
             shared.note(self.cohort, progress)
@@ -116,7 +116,7 @@ class Scheduler:
         for number, keys in enumerate(self.missing):
             for key in keys:
                 self.cells_of[key].append(number)
-        self.known: set[str] = set()  # the names of cohorts that some process has begun
+        self.known: set[str] = set()  # the names of cohorts that some process has started
         self.waiting: list[Cohort] = []
         self.training: set[Job] = set()
         self.theirs: dict[str, Run] = {}  # in training by other processes
@@ -124,11 +124,11 @@ class Scheduler:
         self.failures: list[str] = []
 
     def shared(self, cohort: Cohort) -> InProgress | None:
-        """How a cohort is shared with other processes; None where its runs are not stored."""
+        """Where a cohort is recorded for other processes; None if its runs are not stored."""
         return self.in_progress if cohort.stored else None
 
     def run(self) -> None:
-        """Train what is left, one cohort after the other, or as many at once as the executor has room for."""
+        """Train what is left, one cohort after another, or as many at once as the executor has room for."""
         try:
             self._look(self.every)
             if self.in_progress:
@@ -157,15 +157,15 @@ class Scheduler:
                 self.executor.abandon()
             for job in self.training:
                 self.watcher.ended(job.cohort)
-            if self.in_progress:  # without its lock, a process has nothing any more in training
+            if self.in_progress:  # closing the lock releases its cohorts
                 self.in_progress.lock.close()
 
     def results(self) -> list[Result]:
         return [self._result(number) for number in range(len(self.asked))]
 
     def _follow_others(self, shared: InProgress) -> None:
-        """Take up what other processes no longer train. Thousands of cohorts may wait, and are not gone through for
-        nothing."""
+        """Schedule what other processes no longer train. It returns early if there is none, as thousands of cohorts may
+        wait."""
         new = shared.names() - self.known
         busy = shared.in_training(self.theirs) if self.theirs else {}
         free = [self.theirs.pop(key) for key in tuple(self.theirs) if key not in busy]
@@ -174,7 +174,7 @@ class Scheduler:
             self._arrange(free)
 
     def _arrange(self, runs: Iterable[Run]) -> None:
-        """These runs are next. But what was begun goes on as it was cut, whatever memory is free now."""
+        """Schedule these runs next. Started cohorts keep their runs, whatever memory is free now."""
         begun = self.in_progress.cohorts(self.every) if self.in_progress else []
         self.known |= self.in_progress.names() if self.in_progress else set()
         begun_keys = {key for cohort in begun for key in cohort.keys}
@@ -190,7 +190,7 @@ class Scheduler:
         self.waiting = [*found, *others]
 
     def _take(self, cohort: Cohort) -> Job | None:
-        """Claim a cohort that is to be trained. If other processes are at runs of it, the rest is next."""
+        """Claim a cohort for training. If other processes train runs of it, the rest is scheduled next."""
         shared = self.shared(cohort)
         if theirs := shared.claim(cohort) if shared else set():
             self.theirs |= {run.key: run for run in cohort.runs if run.key in theirs}
@@ -199,7 +199,7 @@ class Scheduler:
         job = Job(self, cohort)
         self.training.add(job)
         self.known.add(cohort.name)
-        stored = self.store.has(cohort.keys) if self.store else set()  # by another process in the meantime
+        stored = self.store.has(cohort.keys) if self.store else set()  # by another process meanwhile
         if len(stored) == len(cohort.keys) or (stored and job.checkpoint and not job.checkpoint.path.exists()):
             self.finish(job, [])
             self._look(stored)
@@ -209,18 +209,18 @@ class Scheduler:
         return job
 
     def _next(self, runs: Iterable[Run]) -> None:
-        """What is left of a cohort is trained next."""
+        """Schedule the rest of a cohort next."""
         if left := tuple(runs):
             self.waiting.insert(0, Cohort(left))
 
     def _tell_of_waiting(self) -> None:
-        """Once, so that the user knows why nothing happens."""
+        """Tell the user once why nothing happens."""
         if self.in_progress and not self.told_of_waiting and (who := self.in_progress.waiting_for(self.theirs)):
             self.told_of_waiting = True
             self.watcher.warn(f"waiting for {who}.")
 
     def finish(self, job: Job, records: Sequence[Record]) -> None:
-        """A cohort is trained, and its records are kept. Those that another process stored first stay as they are."""
+        """Store the records of a trained cohort. Those that another process stored first stay as they are."""
         shared = self.shared(job.cohort)
         present = shared.finish(job.cohort, records) if shared else set()
         self._release(job)
@@ -228,7 +228,7 @@ class Scheduler:
         self._look(present)
 
     def halve(self, job: Job) -> None:
-        """A cohort does not fit into memory: its halves are next."""
+        """Schedule the halves of a cohort that does not fit into memory."""
         self.watcher.warn(f"{described(job.cohort)} does not fit into memory; it is trained in two halves.")
         if shared := self.shared(job.cohort):
             shared.discard(job.cohort)
@@ -258,7 +258,7 @@ class Scheduler:
         self.watcher.ended(job.cohort)
 
     def _keep(self, records: Iterable[Record]) -> None:
-        """Take these in, and tell of every cell that is complete by them."""
+        """Add these records, and report every cell that they complete."""
         for record in records:
             if record.key in self.records:
                 continue
@@ -270,7 +270,7 @@ class Scheduler:
                     self.watcher.done(self._result(number))
 
     def _look(self, keys: Iterable[str]) -> None:
-        """Take from the store what is there of these."""
+        """Load those of these runs that are in the store."""
         if self.store:
             found = [self.store.get(key) for key in self.store.has(keys)]
             self._keep(record for record in found if record)

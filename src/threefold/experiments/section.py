@@ -1,4 +1,4 @@
-"""What an experiment came to so far: the input of every report."""
+"""An experiment's results so far: the input of every report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,25 +32,25 @@ class Section:
     title: str
     kind: Kind
     results: Sequence[Result]  # cells with at least one finished run, in the order of the experiment
-    refused: Sequence[tuple[Cell, str]] = ()  # pairs that make no sense, with the reason: the dashes
-    cells: Sequence[Cell] = ()  # all that were asked for, with results or without
+    refused: Sequence[tuple[Cell, str]] = ()  # combinations that are not possible, with the reason: shown as dashes
+    cells: Sequence[Cell] = ()  # all that were requested, with results or without
     left: int = 0  # runs that are still to be trained
-    lacking: Mapping[Cell, int] = field(default_factory=dict)  # how many of them a cell lacks, held-out data aside
+    lacking: Mapping[Cell, int] = field(default_factory=dict)  # how many each cell lacks, held-out data aside
     selected: str = "oracle"  # how the hyperparameters were chosen
     validation: Sequence[Result] = ()  # the same grid on a share of the first tasks' training data held out
     notes: Mapping[str, str] = field(default_factory=dict)  # a method, as `written`: a remark on it
-    rules: Sequence[Mapping[str, Any]] = ()  # options that all its methods follow, and what is said of them, once
-    command: str = ""  # what makes these results
-    shortened: Sequence[str] = ()  # what is less than the experiment's own file asks for, in words
+    rules: Sequence[Mapping[str, Any]] = ()  # options that all its methods follow, with one remark each
+    command: str = ""  # the command that makes these results
+    shortened: Sequence[str] = ()  # what is smaller or shorter than in the file, in words
 
     @property
     def records(self) -> list[Record]:
-        """Every run behind it, those on held-out data among them."""
+        """All its runs, including those on held-out data."""
         return [record for result in (*self.results, *self.validation) for record in result.records]
 
 
 def sections(store: Store) -> list[Section]:
-    """What the experiments asked for in a store came to so far."""
+    """The sections of all experiments that were requested in a store."""
     return [_section(store, name, asked) for name, asked in store.experiments().items()]
 
 
@@ -87,7 +87,7 @@ def _section(store: Store, name: str, asked: Mapping[str, Any]) -> Section:
 
 
 def _shortened(described: Mapping[str, Any], every: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What of a cell is less than its experiment's file asks for, in words."""
+    """What of a cell is smaller or shorter than in its experiment's file, in words."""
     spec, full = described["spec"], described.get("full")
     if not isinstance(full, Mapping):
         return []

@@ -1,4 +1,4 @@
-"""How seeds are written."""
+"""Parses and writes seeds."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from threefold.errors import ThreefoldError
 from threefold.results import Ordered, Seed
 
 FORM = "use a count such as 20 (seeds 1 to 20), a range such as 3-7, or a list such as 1,5,9"
-MOST = 10_000  # seeds at once; a slip of the finger must not fill the memory
+MOST = 10_000  # seeds at once; a typo must not exhaust memory
 
 
 def parse_seeds(given: str | int | Iterable[int], what: str = "seeds") -> tuple[int, ...]:
@@ -38,7 +38,7 @@ def parse_seeds(given: str | int | Iterable[int], what: str = "seeds") -> tuple[
 
 
 def seeds_in_orders(seeds: Sequence[int], orders: str | int | Iterable[int] | None) -> tuple[Seed, ...]:
-    """Each seed with each of these orders of tasks; None: each with its own."""
+    """Each seed with each of these orders of tasks; None: each seed has its own order."""
     if orders is None:
         return tuple(seeds)
     every = parse_seeds(orders, "orders")
@@ -47,7 +47,7 @@ def seeds_in_orders(seeds: Sequence[int], orders: str | int | Iterable[int] | No
 
 
 def how_many(seeds: Sequence[Seed]) -> str:
-    """How many seeds, and in how many orders where those are apart: `20 seeds`, `1 seed in 100 orders`."""
+    """The number of seeds, and of orders if they are separate: `20 seeds`, `1 seed in 100 orders`."""
     orders = {seed.order for seed in seeds if isinstance(seed, Ordered)}
     own = {seed.seed if isinstance(seed, Ordered) else seed for seed in seeds}
     text = f"{len(own)} seed{'s' * (len(own) != 1)}"
@@ -71,7 +71,7 @@ def written_seeds(seeds: Sequence[int]) -> str:
         else:
             pieces.append([seed])
     text = ",".join(str(piece[0]) if len(piece) == 1 else f"{piece[0]}-{piece[-1]}" for piece in pieces)
-    return f"{text}-{text}" if text.isdigit() else text  # a number alone would be a count
+    return f"{text}-{text}" if text.isdigit() else text  # a single number would be a count
 
 
 def _whole(seed: object) -> int:

@@ -1,4 +1,4 @@
-"""Some of what a store holds: by experiment, method, scenario and age."""
+"""Selects runs of a store: by experiment, method, scenario and age."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,18 +14,18 @@ from threefold.scenarios import SCENARIOS
 
 @dataclass(frozen=True)
 class Selection:
-    """What is chosen: of each kind that is named, one must fit. Nothing named: all."""
+    """A selection: of each kind of name given, one must match. Without names: everything."""
 
     experiments: Sequence[str] = ()
     only: Sequence[str] = ()  # methods and scenarios
-    days: float | None = None  # stored longer ago than that
+    days: float | None = None  # stored at least that long ago
 
     def __post_init__(self) -> None:
         if self.days is not None and not 0 <= self.days < 10**6:
             raise ThreefoldError(f"older-than must be a number of days from 0 on, got {self.days:g}.")
 
     def sections(self, found: Sequence[Section]) -> list[Section]:
-        """Of these experiments those that are chosen, with the cells that are."""
+        """The selected experiments, with their selected cells."""
         check_known("experiment", self.experiments, (section.name for section in found))
         cells = [cell for section in found for cell in section.cells]
         self._check_only(cell.method.name for cell in cells)
@@ -33,7 +33,7 @@ class Selection:
         return [self._part_of(section) for section in chosen] if self.only else chosen
 
     def records(self, store: Store) -> list[Record]:
-        """The runs of a store that are chosen."""
+        """The selected runs of a store."""
         check_known("experiment", self.experiments, store.experiments())
         asked = store.experiments()
         keys = {key for name in self.experiments for key in keys_of(asked[name])}
@@ -73,7 +73,7 @@ EVERYTHING = Selection()
 
 
 def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Is each of these names known?"""
+    """Raise an error for a name that is not known."""
     there = set(known)
     for name in names:
         if name not in there:
@@ -81,7 +81,7 @@ def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
 
 
 def keys_of(asked: Mapping[str, Any]) -> set[str]:
-    """The keys of all runs that an experiment asks for."""
+    """The keys of all runs of a request."""
     return {run_key(cell["spec"] | in_spec(seed)) for cell in asked["cells"] for seed in cell["seeds"]}
 
 
@@ -92,7 +92,7 @@ def _age(record: Record) -> timedelta:
 def to_forget(store: Store, selection: Selection) -> tuple[set[str], set[str]]:
     """The keys of the runs to forget, and the experiments to forget with them.
 
-    Whole experiments are forgotten with their runs, but for those that another experiment shows too.
+    Whole experiments are forgotten with their runs, except runs that another experiment has too.
     """
     keys = {record.key for record in selection.records(store)}
     if selection.only or selection.days is not None:

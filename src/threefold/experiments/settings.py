@@ -1,4 +1,4 @@
-"""How to train, as it was asked for: checked, and not yet the paper's where nothing was given."""
+"""Training settings as given: checked, but not yet filled in with the paper's values."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
@@ -14,7 +14,7 @@ from threefold.scenarios import Active, Scenario
 
 
 class Settings(BaseModel):
-    """How to train. What is not given is the paper's value for the stream."""
+    """How to train. What is not given defaults to the paper's value for the stream."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
@@ -38,7 +38,7 @@ class Settings(BaseModel):
 
     @classmethod
     def checked(cls, **given: Any) -> "Settings":
-        """Settings, or one sentence about the first that is wrong."""
+        """The settings, or a one-sentence error about the first that is wrong."""
         try:
             of_paper = {name for name, value in given.items() if value is None and name not in ("device", "precision")}
             return cls(**{name: value for name, value in given.items() if name not in of_paper})._consistent()
@@ -53,7 +53,7 @@ class Settings(BaseModel):
             raise ThreefoldError(f"{name} must be {field.description}, got '{value}'.") from error
 
     def _consistent(self) -> "Settings":
-        """What may be given in two ways must be given in one."""
+        """Check that what can be given in two ways is given in only one."""
         if self.iters and self.epochs:
             raise ThreefoldError(f"iters is {self.iters}, but epochs is {self.epochs}; give one of them.")
         if self.lr and self.optimizer.lr:
@@ -71,7 +71,7 @@ class Settings(BaseModel):
         return self
 
     def check_scenarios(self, scenarios: Sequence[Scenario]) -> None:
-        """An option that makes a difference in none of them was meant otherwise."""
+        """Refuse an option that has no effect in any of these scenarios."""
         if self.active == "all" and not any(scenario.infers_task for scenario in scenarios):
             raise ThreefoldError(
                 f"active is 'all', but in {scenarios[0].title} no units of other tasks compete; it is for"
@@ -83,14 +83,14 @@ class Settings(BaseModel):
 
     @property
     def evaluation(self) -> Evaluation | None:
-        """During training; None: at the end of each task only."""
+        """Tests during training; None: only at the end of each task."""
         if self.evaluate_every is None:
             return None
         samples = None if self.evaluate_samples == "all" else self.evaluate_samples
         return Evaluation(self.evaluate_every, self.evaluate_first, samples, self.training_curves)
 
     def elsewhere(self, cuda: bool | None) -> "Settings":
-        """The same for training on other machines, which have CUDA devices or not; None: for training here."""
+        """The settings for training on other machines, with CUDA devices or not; None: for training here."""
         copy = self.model_copy()
         copy._cuda = cuda
         return copy
@@ -109,6 +109,6 @@ class Settings(BaseModel):
         return device
 
     def resolved_precision(self) -> str:
-        """Of matrix products: on a GPU tf32 unless asked otherwise, which moves no mean (docs/reproduction.md)."""
+        """The precision of matrix products: TF32 on a GPU by default, which changes no mean (docs/reproduction.md)."""
         usual = "tf32" if self.resolved_device() == "cuda" else "fp32"
         return usual if self.precision == "auto" else self.precision

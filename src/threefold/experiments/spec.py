@@ -40,7 +40,7 @@ Value = float | int | str | bool
 
 
 def _of_ours(check: Any) -> AfterValidator:
-    """Our own checks, as pydantic wants them: it gathers the errors of the whole file."""
+    """Wrap one of our checks for pydantic, which collects the errors of the whole file."""
 
     def checked(value: Any) -> Any:
         with as_value_error():
@@ -70,7 +70,7 @@ Optimizers = Annotated[list[OptimizerName], Field(min_length=1)]
 
 
 def _seeds_as_text(given: Any) -> str:
-    """TOML has lists and numbers of its own."""
+    """Seeds as text; TOML may also give a list or a number."""
     if not isinstance(given, list):
         return str(given)
     with as_value_error():
@@ -96,7 +96,7 @@ class MethodSpec(_Spec):
 
     @model_validator(mode="after")
     def _known(self) -> "MethodSpec":
-        """Each value is tried once. All combinations are not: a short file can hold a grid of 10⁹ points."""
+        """Check each value once, not all combinations, as a short file can describe a grid of 10⁹ points."""
         with as_value_error():
             for key, value in self.values.items():
                 if value == []:
@@ -110,7 +110,7 @@ class MethodSpec(_Spec):
 
     @property
     def points(self) -> int:
-        """How many combinations of values there are."""
+        """The number of combinations of values."""
         return prod(len(value) for value in self.values.values() if isinstance(value, list))
 
     def variants(self) -> Iterator[Method]:
@@ -142,7 +142,7 @@ class MethodSpec(_Spec):
 
 
 class RuleSpec(_Spec):
-    """How methods are read where their text leaves it open: said once for a whole experiment, with its source."""
+    """How ambiguous descriptions of methods are interpreted: stated once for a whole experiment, with its source."""
 
     text: str = Field(min_length=1, description="what is done so, and where that is from; with every option in it")
     values: dict[str, dict[str, Value]] = Field(alias="with", description="options by method")
@@ -157,12 +157,12 @@ class RuleSpec(_Spec):
         return self
 
     def options(self, scenario: str, task_id_in: str | None) -> Mapping[str, Mapping[str, Value]]:
-        """What it says of cells of such a scenario, with the task used there."""
+        """Its options for cells of this scenario, with the task used there."""
         fits = scenario in (self.scenarios or [scenario]) and self.task_id_in in (None, task_id_in or "output")
         return self.values if fits else {}
 
     def concerns(self, method: Method, scenario: str, task_id_in: str | None) -> bool:
-        """Does it say anything of such a cell?"""
+        """Does it apply to such a cell?"""
         return any(part.name in self.options(scenario, task_id_in) for part in method.parts)
 
     def plain(self) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class RuleSpec(_Spec):
 
 
 class TrainingSpec(_Spec):
-    """How to train; what is not given is the paper's for the stream."""
+    """How to train; what is not given defaults to the paper's value for the stream."""
 
     iters: int | None = Field(None, ge=1)
     epochs: int | None = Field(None, ge=1)
@@ -189,7 +189,7 @@ class TrainingSpec(_Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> "TrainingSpec":
-        """Each network and each optimiser once. All combinations are not: there may be 10⁹ of them."""
+        """Check each network and each optimiser once, not all combinations: there may be 10⁹ of them."""
         given, (networks, optimizers) = self.model_dump(), self._lists
         pairs = [(each, optimizers[0]) for each in networks] + [(networks[0], each) for each in optimizers[1:]]
         for network, optimizer in pairs:
@@ -204,25 +204,25 @@ class TrainingSpec(_Spec):
 
     @property
     def points(self) -> int:
-        """How many combinations of a network and an optimiser there are."""
+        """The number of combinations of a network and an optimiser."""
         return prod(map(len, self._lists))
 
     def ways(self) -> Iterator[dict[str, Any]]:
-        """The settings of each of them."""
+        """The settings of each combination."""
         given = self.model_dump()
         for network, optimizer in product(*self._lists):
             yield given | {"network": network, "optimizer": optimizer}
 
 
 class ValidationSpec(_Spec):
-    """Choosing hyperparameters without peeking (appendix D): on training data held out of the first tasks alone."""
+    """Choosing hyperparameters without test data (appendix D): on training data held out of the first tasks only."""
 
     share: float = Field(0.1, gt=0, lt=1, description="of the training data, held out")
     tasks: int = Field(2, ge=1, description="that are learned before the choice")
 
 
 class QuickSpec(_Spec):
-    """What `--quick` makes of an experiment: the whole of it in minutes on two cores, at numbers that prove nothing."""
+    """What `--quick` reduces an experiment to: all of it in minutes on two cores, with numbers that prove nothing."""
 
     iters: int = Field(40, ge=1)
     hidden: int | None = Field(None, ge=1)
@@ -261,14 +261,14 @@ class Experiment(_Spec):
     validation: ValidationSpec | None = None
     rules: list[RuleSpec] = Field(default_factory=list)
     parts: list[PartSpec] = Field(min_length=1)
-    _paper: str = PrivateAttr(FIRST)  # whose numbers its cells are judged by, which no file can claim
+    _paper: str = PrivateAttr(FIRST)  # the paper whose numbers its cells are judged by; files cannot set it
 
     @property
     def paper(self) -> str:
         return self._paper
 
     def ruled(self, method: Method, scenario: str, task_id_in: str | None) -> Method:
-        """The method with the options that the rules give it there, but for those that it was given itself."""
+        """The method with the options that the rules give it there, except those that were given explicitly."""
         parts = []
         for part in method.parts:
             own = {name: getattr(part, name) for name in part.model_fields_set}
@@ -289,7 +289,7 @@ class Experiment(_Spec):
 
 
 def load_experiment(path: str | Path) -> Experiment:
-    """The experiment in a TOML file; every mistake in it is named at once."""
+    """The experiment in a TOML file; the error names every mistake in it."""
     path = Path(path)
     try:
         content = read_file(path, TOML_FILE)
@@ -300,7 +300,7 @@ def load_experiment(path: str | Path) -> Experiment:
 
 
 def paper_experiment(name: str) -> Experiment:
-    """One of the paper's experiments, of its successor's, or of ours."""
+    """One of the built-in experiments: the paper's, its successor's, or ours."""
     if name not in PAPER + FURTHER + SUCCESSORS:
         raise unknown("experiment", name, [*PAPER, *FURTHER, *SUCCESSORS, "all"])
     content = files("threefold.experiments").joinpath("paper", f"{name}.toml").read_bytes()
@@ -324,7 +324,7 @@ def _parsed(content: bytes, source: str, name: str) -> Experiment:
 
 
 def _known() -> dict[str, dict[str, str]]:
-    """The fields of every table, and what to suggest for each; those that beginners put a level too high among them."""
+    """The fields of every table, with suggestions, including fields often put one level too high."""
     tables: dict[str, type[_Spec]] = {
         "": Experiment,
         "parts": PartSpec,

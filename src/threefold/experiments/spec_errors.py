@@ -1,4 +1,4 @@
-"""What is wrong with an experiment's file, in the words that the file itself uses."""
+"""Errors in an experiment's file, in the file's own terms."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -24,7 +24,7 @@ _WANTED = {  # by the type of error that pydantic names
     "float_parsing": _NUMBER,
     "string_pattern_mismatch": "letters, digits, dots, dashes and spaces, the first a letter or digit",
 }
-_FORM = {  # how a field is written that is missing or of another kind
+_FORM = {  # how to write a field that is missing or of the wrong kind
     "stream": 'stream = "split-mnist", or "split" or "permuted" with data = "FILE.npz"',
     "methods": '[[methods]] tables, one at least, each with its method = "NAME"',
     "method": 'method = "NAME", such as "ewc"',
@@ -36,9 +36,9 @@ _VALUE = "a finite number, text, true or false, or a list of these"
 
 
 def sentence(errors: Iterable[Mapping[str, Any]], known: Known, *, several: bool) -> str:
-    """How many mistakes there are, and each with its place.
+    """The number of mistakes, and each with its place.
 
-    `known`: for each table of the file (the file itself is "") the names of fields, and what to suggest for each.
+    `known`: for each table of the file (the file itself is "") its fields, with a suggestion for each.
     """
     by_place: dict[Place, Mapping[str, Any]] = {}
     for error in errors:
@@ -50,7 +50,7 @@ def sentence(errors: Iterable[Mapping[str, Any]], known: Known, *, several: bool
 
 
 def _place(given: Place, several: bool) -> Place:
-    """Where it is in the file: a single part's fields are at the top, and a value is one place, whatever it holds."""
+    """The place in the file: a single part's fields are at the top, and a value is one place, even if nested."""
     places = given[2:] if not several and given[:2] == ("parts", 0) else given
     return places[: places.index("with") + 2] if "with" in places else places
 
@@ -58,7 +58,7 @@ def _place(given: Place, several: bool) -> Place:
 def _mistake(places: Place, error: Mapping[str, Any], known: Known, several: bool) -> str:
     where, field = _written(places), next((str(p) for p in reversed(places) if isinstance(p, str)), "")
     kind = error["type"]
-    if "with" in places[:-1]:  # none of the kinds that a value may have
+    if "with" in places[:-1]:  # none of a value's permitted types
         return f"{where} must be {_VALUE}, got {_short(error['input'])}"
     if kind == "extra_forbidden":
         return _unknown(places, known, several)
@@ -72,7 +72,7 @@ def _mistake(places: Place, error: Mapping[str, Any], known: Known, several: boo
 
 
 def _ours(where: str, field: str, message: str) -> str:
-    """A sentence of ours often names the field itself, but not where in the file it is."""
+    """Our own sentences often name the field, but not its place in the file."""
     if message.startswith((f"{field} is ", f"{field} must ", f"{field} '")):
         return f"{where}{message.removeprefix(field)}"
     return f"{where or 'the file'}: {message}"

@@ -1,4 +1,4 @@
-"""What is done, running and left."""
+"""What is done, running, failed and left."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def status_of(store: Store) -> Iterator[str]:
 
 
 def _command(section: Section, where: str) -> str:
-    """What trains the rest, each command with the store it needs."""
+    """The commands that train the rest, each with its store."""
     if not section.command:
         return "some of it was asked for in Python; ask for it there again"
     return " && ".join(command + where for command in section.command.split(" && "))
@@ -51,13 +51,13 @@ def _how_far(note: Note) -> str:
 
 
 def cannot_be_read(name: str, why: str) -> str:
-    """What to say of an experiment that is in a store but cannot be shown."""
+    """The line for a stored experiment that cannot be shown."""
     return f"{name}: cannot be read ({why}); its runs are safe, and giving its command again repairs it."
 
 
 def time_left(store: Store, section: Section) -> timedelta | None:
-    """The time left, one cohort after the other: a run takes what others of its method took, or others at all."""
-    taken: dict[tuple[str, bool], list[float]] = defaultdict(list)  # on held-out data a run has few tasks
+    """The time left, one cohort after another, estimated from runs of the same method, or of any method."""
+    taken: dict[tuple[str, bool], list[float]] = defaultdict(list)  # held-out data have few tasks
     for held_out, results in ((False, section.results), (True, section.validation)):
         for result in results:
             taken[result.cell.method.name, held_out] += [record.seconds for record in result.records]

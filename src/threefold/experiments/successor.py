@@ -1,7 +1,7 @@
 """How "Three types of incremental learning" (van de Ven, Tuytelaars and Tolias 2022) was trained: Tables 2 and 3.
 
-A method's hyperparameters are those of the files `nmi-table2.toml` and `nmi-table3.toml`, whose cells alone are judged
-by its numbers; what may be changed on the command line is checked here.
+A method's hyperparameters are in the files `nmi-table2.toml` and `nmi-table3.toml`, and only cells of these are judged
+by its numbers; whatever can be changed on the command line is checked here.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Protocol(NamedTuple):
-    """Of one of its benchmarks."""
+    """The training of one of its benchmarks."""
 
     iters: int
     batch: int
     hidden: int
     lr: float
     tasks: int
-    features: bool  # frozen ones, in place of the images
+    features: bool  # frozen features, instead of images
 
 
 PROTOCOLS = {
@@ -34,7 +34,7 @@ PROTOCOLS = {
 
 
 def trained_as_in_successor(cell: "Cell") -> bool:
-    """Is a cell of its files as long, as large and as everything else as it was?"""
+    """Is a cell of its files trained exactly as in that paper, in length, size and everything else?"""
     theirs, stream, training = PROTOCOLS.get(cell.stream.title), cell.stream, cell.training
     if theirs is None:
         return False

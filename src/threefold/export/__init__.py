@@ -1,6 +1,6 @@
 """Runs for other tools: TensorBoard, pandas and R (CSV), NumPy, Parquet, with matrix, metrics and spec.
 
-Accuracies are in per cent; a number that was never measured, because a run diverged, is left out or NaN.
+Accuracies are in per cent; numbers that were never measured, because a run diverged, are left out or NaN.
 """
 
 import os
@@ -20,7 +20,7 @@ from threefold.results.output import IsOurs, begins_with, explained, lock, part_
 
 
 def records(store: Path, chosen: Selection = EVERYTHING) -> list[Record]:
-    """The runs of a store, or those of them that are chosen."""
+    """The selected runs of a store."""
     with Store(store, readonly=True) as opened:
         found = chosen.records(opened)
     if not found:
@@ -30,7 +30,7 @@ def records(store: Path, chosen: Selection = EVERYTHING) -> list[Record]:
 
 
 def to_file(kind: str, runs: Sequence[Record], file: Path, store: Path | None = None) -> None:
-    """Write one of `FILES`, whole or not at all; an earlier one that is there is replaced then, anything else never.
+    """Write one of `FILES` atomically; an earlier one is replaced, but never any other file.
 
     `store` is the file that the runs came from.
     """
@@ -39,7 +39,7 @@ def to_file(kind: str, runs: Sequence[Record], file: Path, store: Path | None = 
 
 
 def to_tensorboard(runs: Sequence[Record], folder: Path) -> int:
-    """A folder for each run. Runs that are there already stay, as they do in a store; answers how many are new."""
+    """Write a folder for each run. Existing runs are kept, as in a store; returns the number of new ones."""
     need("export tensorboard", "tensorboard", "tensorboard")
     from threefold.export.tensorboard import folder_name, write
 
@@ -61,7 +61,7 @@ def to_tensorboard(runs: Sequence[Record], folder: Path) -> int:
 
 @contextmanager
 def _aside(folder: Path) -> Iterator[Path]:
-    """A temporary folder next to the requested one, for what is not yet complete."""
+    """A temporary folder next to the requested one, for incomplete content."""
     remove_leftovers(folder.absolute())
     aside = part_name(folder.absolute())
     aside.mkdir()
@@ -82,7 +82,7 @@ def _parquet(runs: Sequence[Record], stream: BinaryIO) -> None:
 
 
 def _is_npz(file: BinaryIO) -> bool:
-    """Data to train on are .npz files too, and have other arrays."""
+    """Is this an exported .npz file? Training data are .npz files too, with other arrays."""
     try:
         with ZipFile(file) as archive:
             return {"initial.npy", "matrix.npy", "key.npy", "spec.npy"} <= {*archive.namelist()}
@@ -98,7 +98,7 @@ def _is_parquet(file: BinaryIO) -> bool:
 
 
 class Kind(NamedTuple):
-    """How a file is written, and how an earlier one is known."""
+    """How a file is written, and how an earlier one is recognised."""
 
     write: Callable[[Sequence[Record], BinaryIO], None]
     is_ours: IsOurs

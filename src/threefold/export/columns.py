@@ -19,7 +19,7 @@ WHERE = ("in_task", "step", "steps_so_far", "tasks_so_far")
 
 
 def described(run: Record) -> dict[str, Any]:
-    """What a run is, in columns: what one selects and groups by; and all of it as JSON."""
+    """A run's description in columns to select and group by, and its whole spec as JSON."""
     spec = run.spec
     training = {
         name: _written(value) if isinstance(value, Mapping) else value for name, value in spec["training"].items()
@@ -46,14 +46,14 @@ def described(run: Record) -> dict[str, Any]:
 
 
 def _written(part: Mapping[str, Any]) -> str:
-    """A network, an optimiser, a schedule or when tasks are tested, in one column, be its values usual or not."""
+    """A network, an optimiser, a schedule or the tests during training, in one column, including default values."""
     if "name" not in part:
         return written_as(None, "", part).removeprefix(":")
     return written_as(None, part["name"], part["hyperparameters"])
 
 
 def columns(runs: Sequence[Record]) -> dict[str, list[Any]]:
-    """What the runs are, a column for each thing that any of them has; None where one has it not."""
+    """The runs' descriptions, with every column that any of them has; None where a run lacks it."""
     about = [described(run) for run in runs]
     return {name: [each.get(name) for each in about] for name in dict.fromkeys(n for each in about for n in each)}
 
@@ -64,7 +64,7 @@ def measured(runs: Sequence[Record]) -> list[str]:
 
 
 def curve_columns(run: Record) -> dict[str, NDArray[Any]]:
-    """What was found during training, a row for each point: where it lies, and accuracies in a column for each task."""
+    """Measurements during training: a row for each point, with its position and a column of accuracies per task."""
     curve = run.curve
     if curve is None:
         return {}
@@ -74,7 +74,7 @@ def curve_columns(run: Record) -> dict[str, NDArray[Any]]:
 
 
 def write_curves(runs: Sequence[Record], stream: BinaryIO) -> None:
-    """A row for each accuracy during training: on this task, at this point. Other files say all about the run."""
+    """A row for each accuracy during training: on one task at one point. Full descriptions are in other files."""
     if not any(run.curve for run in runs):
         raise ThreefoldError("no run was tested during training; give runs that were trained with --evaluate-every.")
     text = TextIOWrapper(stream, encoding="utf-8", newline="")
@@ -96,8 +96,8 @@ def write_curves(runs: Sequence[Record], stream: BinaryIO) -> None:
 def write_csv(runs: Sequence[Record], stream: BinaryIO) -> None:
     """A row for each accuracy: after how many tasks (0: before any training), on which task (from 1).
 
-    Every row has what one selects and groups by. How the run was trained, its metrics and its spec stand on its first
-    row alone: on every row they would be most of the file.
+    Every row has the columns to select and group by. How the run was trained, its metrics and its spec are only on its
+    first row, as on every row they would be most of the file.
     """
     text = TextIOWrapper(stream, encoding="utf-8", newline="")
     header = [*columns(runs), *measured(runs), "after_tasks", "task", "accuracy"]
@@ -110,14 +110,14 @@ def write_csv(runs: Sequence[Record], stream: BinaryIO) -> None:
             for task, accuracy in enumerate(row, start=1):
                 writer.writerow(same | once | {"after_tasks": after, "task": task, "accuracy": plain(accuracy)})
                 once = {}
-    text.detach()  # flushed, and the stream stays open
+    text.detach()  # flushes and leaves the stream open
 
 
 def write_npz(runs: Sequence[Record], stream: BinaryIO) -> None:
-    """`initial` (runs × tasks), `matrix` (runs × after task × on task), `metric_…`, and what each run is, as text.
+    """`initial` (runs × tasks), `matrix` (runs × after task × on task), `metric_…`, and the runs' descriptions as text.
 
-    A run with fewer tasks than the longest is NaN beyond its own (`tasks`). Where runs were tested during training,
-    `curve_…` has what was found (runs × points, × tasks), with −1 and NaN beyond a run's own points. No array needs
+    A run with fewer tasks than the longest has NaN beyond its own (`tasks`). If runs were tested during training,
+    `curve_…` has the results (runs × points, × tasks), with −1 and NaN beyond a run's own points. No array needs
     pickle.
     """
     most = max(len(run.initial) for run in runs)
@@ -136,7 +136,7 @@ def write_npz(runs: Sequence[Record], stream: BinaryIO) -> None:
 
 
 def _padded_curves(curves: Sequence[Mapping[str, NDArray[Any]]], tasks: int) -> dict[str, NDArray[Any]]:
-    """The curves of all runs, each filled up to the longest and to so many tasks."""
+    """The curves of all runs, padded to the longest and to this many tasks."""
     points = max((len(curve["step"]) for curve in curves if curve), default=0)
     arrays: dict[str, NDArray[Any]] = {}
     for place, curve in enumerate(curves):
@@ -149,7 +149,7 @@ def _padded_curves(curves: Sequence[Mapping[str, NDArray[Any]]], tasks: int) -> 
 
 
 def _array(values: Sequence[Any]) -> Any:
-    """Numbers where all are numbers, else text, empty for None."""
+    """An array of numbers if all are numbers, else of text, empty for None."""
     if all(isinstance(value, int | float) for value in values):
         made = np.array(values)
         if made.dtype != object:  # a seed may be larger than any integer of NumPy's

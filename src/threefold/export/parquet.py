@@ -13,8 +13,8 @@ MARK = {b"threefold": b"runs"}
 
 
 def write_parquet(runs: Sequence[Record], stream: BinaryIO) -> None:
-    """What each run is, its metrics, and as nested lists `initial` (on each task), `matrix` (after each task, on each
-    task) and what was found during training (at each point, on each task)."""
+    """Write each run's description and metrics, and as nested lists `initial` (on each task), `matrix` (after each
+    task, on each task) and the measurements during training (at each point, on each task)."""
     about = {name: _column(values) for name, values in columns(runs).items()}
     numbers = {
         name: pa.array([run.metrics.get(name) for run in runs], pa.float64(), from_pandas=True)
@@ -31,7 +31,7 @@ def write_parquet(runs: Sequence[Record], stream: BinaryIO) -> None:
 
 
 def is_ours(file: BinaryIO) -> bool:
-    """Was this file written here?"""
+    """Was this file written by threefold?"""
     try:
         about = parquet.read_metadata(file).metadata or {}
     except (pa.ArrowException, OSError):
@@ -42,5 +42,5 @@ def is_ours(file: BinaryIO) -> bool:
 def _column(values: Sequence[object]) -> pa.Array:
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # kinds that do not mix, or a seed beyond 64 bits
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # mixed types, or a seed beyond 64 bits
         return pa.array([None if value is None else str(value) for value in values])

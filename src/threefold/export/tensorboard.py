@@ -1,4 +1,4 @@
-"""Runs as TensorBoard sees them: curves over the number of tasks trained, and a table of hyperparameters."""
+"""Runs for TensorBoard: curves over the number of tasks trained, and a table of hyperparameters."""
 
 import json
 import math
@@ -21,14 +21,14 @@ DURING = {"accuracy": "accuracy during training", "training_accuracy": "training
 
 
 def folder_name(run: Record) -> str:
-    """Stream, scenario, method, then seed and the beginning of the key, which tells apart what looks alike."""
+    """Stream, scenario, method, then seed and the beginning of the key, which distinguishes similar runs."""
     about = described(run)
     words = [about["stream"], about["scenario"], about["method"], f"seed-{about['seed']}-{run.key[:8]}"]
     return "/".join(re.sub(r"[^A-Za-z0-9+=-]+", "-", str(word)).strip("-")[:LONGEST] or "none" for word in words)
 
 
 def write(run: Record, folder: Path) -> None:
-    """One file of events. PyTorch's own writer would write in a thread of its own, whose errors cannot be caught."""
+    """Write one event file. PyTorch's writer would use a thread, whose errors cannot be caught."""
     when = datetime.fromisoformat(run.created).timestamp()
     folder.mkdir(parents=True)
     with (folder / f"events.out.tfevents.{int(when)}.threefold").open("xb") as file:
@@ -39,7 +39,7 @@ def write(run: Record, folder: Path) -> None:
 
 
 def _summaries(run: Record) -> Iterator[tuple[int, Any]]:
-    """Everything about a run, each thing with the number of tasks trained."""
+    """All summaries of a run, each with the number of tasks trained."""
     for after, row in enumerate((run.initial, *run.matrix)):
         for task, accuracy in enumerate(row, start=1):
             if not math.isnan(accuracy):
@@ -59,7 +59,7 @@ def _summaries(run: Record) -> Iterator[tuple[int, Any]]:
 
 
 def _during_training(run: Record) -> Iterator[tuple[int, Any]]:
-    """What was found during training, over the steps so far."""
+    """Measurements during training, over the steps so far."""
     found = curve_columns(run)
     for point, step in enumerate(found.get("steps_so_far", np.empty(0)).tolist()):
         for name, tag in DURING.items():
@@ -71,12 +71,12 @@ def _during_training(run: Record) -> Iterator[tuple[int, Any]]:
 
 
 def _made(kind: Callable[..., Any], *content: Any, **options: Any) -> Any:
-    """A summary of PyTorch's, whose functions have no types."""
+    """A summary made by PyTorch's untyped functions."""
     return kind(*content, **options)
 
 
 def _plain(run: Record) -> dict[str, Any]:
-    """The spec in numbers and words, as TensorBoard's table of hyperparameters takes them."""
+    """The spec as numbers and text, for TensorBoard's table of hyperparameters."""
     about = described(run)
     for part, values in json.loads(about.pop("hyperparameters")).items():
         about |= {f"{part}.{name}": value for name, value in values.items()}

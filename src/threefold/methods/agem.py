@@ -41,5 +41,5 @@ class AGEM(Rehearsed):
         against = torch.clamp(torch.as_tensor(along), max=0) / (
             torch.clamp(torch.as_tensor(length), min=1e-30) + self.damping
         )
-        against = against if some is None else torch.where(some, against, 0)  # an empty reservoir says nothing
+        against = against if some is None else torch.where(some, against, 0)  # an empty reservoir constrains nothing
         return {name: g - against * reference[name] for name, g in gradient.items()}

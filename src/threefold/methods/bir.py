@@ -1,7 +1,7 @@
 """BI-R: brain-inspired replay (van de Ven, Siegelmann and Tolias 2020).
 
 It adds five things to generative replay, each of which can be left out: feedback, a prior with a mode for each class,
-gates in the decoder, distillation; and internal replay, which is to learn from frozen features (`--features`).
+gates in the decoder, distillation; and internal replay, which means learning from frozen features (`--features`).
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class BIR(Taught):
         return {"generator": FeedbackVAE(*sizes, encoder=not self.feedback, modes=self.conditional)}
 
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:
-        """Gates for each class, or for each task where classes share units; and tables of the classes."""
+        """Gates for each class, or for each task where classes share units, and lookup tables of the classes."""
         outputs, sources = setting.outputs, [generator(seed, "gates of the decoder", layer) for layer in range(2)]
         rows = outputs.units if outputs.scenario.own_units else outputs.tasks
         gates = [(torch.rand(rows, setting.hidden, generator=source) >= self.gating) * 1.0 for source in sources]
@@ -53,7 +53,7 @@ class BIR(Taught):
         return noise | ({f"{self.name} class": Uniform((setting.batch,))} if task else {})
 
     def replay(self, learner: Learner, batch: Batch) -> Replay | None:
-        """Inputs that the earlier generator makes of earlier classes, each as often as any other."""
+        """Inputs of earlier classes, made by the previous generator, all classes equally often."""
         if not self.taught(learner):
             return None
         memory, drawn = learner.memory[self.name], learner.drawn
@@ -84,7 +84,7 @@ class BIR(Taught):
         return learner.now.shares[0] * losses[0] + learner.now.shares[1] * losses[1]
 
     def _generative(self, learner: Learner, x: Tensor, chances: Tensor, task: Tensor, noise: str) -> Tensor:
-        """The mean loss, of samples that are of each unit's class with these chances."""
+        """The generator's mean loss; `chances` are each sample's probabilities of the units' classes."""
         features = learner.features(x, task) if self.feedback else x
         given = learner.drawn[f"{self.name} {noise}"], self._gates(learner, chances, task), chances
         inputs = x, features, *given, learner.setting.unit_interval
@@ -92,10 +92,10 @@ class BIR(Taught):
         return each.mean()
 
     def _classes(self, learner: Learner, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        """A unit and an earlier task for each number: of all classes, or of a task's, and tasks take turns."""
+        """A unit and an earlier task for each number: of all classes, or of one task's, the tasks taking turns."""
         memory, before, earlier = learner.memory[self.name], learner.memory[self.name]["before"], learner.now.earlier
         task = (torch.arange(len(uniform), device=uniform.device) + learner.now.step * len(uniform)) % earlier
-        every = learner.outputs.all_compete  # an index without dimensions would be asked for its value
+        every = learner.outputs.all_compete  # indexing with a 0-d tensor would read its value on the host
         first, last = (0, before[earlier.view(1)]) if every else (before[task], before[task + 1])
         place = first + (uniform * (last - first)).long()
         return memory["units"][place], memory["tasks"][place]

@@ -1,8 +1,8 @@
-"""Sums over samples of the squares, or sizes, of each sample's own gradient: exact, and without a loop over samples.
+"""Sums over samples of each sample's squared or absolute gradient: exact, and without a loop over samples.
 
 For a linear layer the sum of squared weight gradients is (δ²)ᵀ(a²), with a the layer's input and δ the gradient at its
 output: a few matrix products for all 60,000 samples. For a convolution a sample's gradient is one product of δ with the
-patches of a. All other parameters (of normalisations, say) go sample by sample.
+patches of a. All other parameters (such as those of normalisation layers) are handled sample by sample.
 """
 
 from collections.abc import Callable
@@ -18,23 +18,23 @@ from threefold.methods.learner import Batch, Learner, Params
 from threefold.networks import Shift
 
 Value = Callable[[Tensor, Tensor, Tensor], Tensor]
-Size = Callable[[Tensor], Tensor]  # elementwise, and of a product the product of both: a square, or an absolute value
+Size = Callable[[Tensor], Tensor]  # elementwise, with size(ab) = size(a) size(b): a square, or an absolute value
 
 
 def over_samples(
     learner: Learner, batch: Batch, weight: Tensor, value: Value, size: Size, choose: Callable[[Tensor], Tensor]
 ) -> Params:
-    """The weighted sum over samples of the size of each one's gradient of its value, for one network.
+    """The weighted sum over samples of the size of the gradient of each sample's value, for one network.
 
-    `value(logits, active, chosen)` is a number for each sample: of its logits, which units are active for it, and what
-    `choose` made of all logits, which has no gradient.
+    `value(logits, active, chosen)` returns one number from a sample's logits, its active units, and its entry of what
+    `choose` returned for all logits, which carries no gradient.
     """
     net, taps = learner.networks["classifier"], learner.setting.structure.taps
     modules = {tap.path: net.get_submodule(tap.path) for tap in taps}
     inputs: Params = {}
 
     def total(probes: Params) -> tuple[Tensor, tuple[Params, Tensor]]:
-        """A probe is added to every output: the gradient with respect to it is δ, a row for each sample."""
+        """A zero probe is added to every output; the gradient with respect to it is δ, one row for each sample."""
         inputs.clear()
 
         def tap(name: str) -> Callable[[nn.Module, Any, Tensor], Tensor]:
@@ -71,7 +71,7 @@ def _of_layer(module: nn.Module, x: Tensor, delta: Tensor, weight: Tensor, size:
         if isinstance(module, Shift):
             return {"bias": bias}
         return {"weight": found.T @ size(x)} | ({"bias": bias} if module.bias is not None else {})
-    # a layer that is applied at several places of each sample: its gradient is a sum over them
+    # a layer applied at several positions of each sample: its gradient is a sum over them
     if isinstance(module, nn.Conv2d):
         x = unfold(x, module.kernel_size, module.dilation, module.padding, module.stride)  # type: ignore[arg-type]
         delta = delta.flatten(2)

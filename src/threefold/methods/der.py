@@ -1,4 +1,4 @@
-"""DER and DER++: a reservoir of samples with the logits they had when they came (Buzzega et al. 2020)."""
+"""DER and DER++: a reservoir of samples with the logits they had when they were stored (Buzzega et al. 2020)."""
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class DER(Part):
         return self.alpha * torch.where(some, (apart**2).mean(), 0)
 
     def after_step(self, learner: Learner, step: Step) -> Memory:
-        """Take in the batch, with the logits of before the step."""
+        """Add the batch to the reservoir, with the logits from before the step."""
         batch = step.batch
         logits = learner.logits(batch.x, batch.task, params=step.before)
         memory, uniform = learner.memory[self.name], learner.drawn[f"{self.name} kept"]

@@ -32,12 +32,12 @@ from threefold.methods.part import Part, hyper
 from threefold.randomness import generator
 
 Selection = Literal["herding", "random", "reservoir"]
-SHOWN = 8  # stored samples of each task that are kept to look at
+SHOWN = 8  # stored samples of each task that are kept for reports
 
 
 class Exemplars(Part):
-    """A memory of at most `budget` samples: divided equally over the classes seen so far, of each class, or a reservoir
-    of all."""
+    """A memory of at most `budget` samples: divided equally over the classes seen so far, for each class, or as one
+    reservoir."""
 
     budget: int = hyper("how many samples may be stored", 2000, ge=1)
     selection: Selection = hyper("how the samples to store are chosen", "herding")
@@ -45,7 +45,7 @@ class Exemplars(Part):
     per_class: bool = hyper("the budget is of each class, not divided over all", False, later=True)
 
     def per_replica(self) -> list[str]:
-        """A reservoir has its size from the start, so networks of one stack have the same."""
+        """A reservoir is allocated at full size from the start, so all networks of a stack must have the same."""
         return [name for name in super().per_replica() if name != "budget" or not self.is_reservoir]
 
     @property
@@ -83,7 +83,7 @@ class Exemplars(Part):
         return normalize(found, dim=-1) if self.unit_length else found
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
-        """Take in the classes of the finished task, and cut those of earlier tasks to their new share."""
+        """Store exemplars of the finished task's classes, and cut those of earlier tasks to their new share."""
         if self.is_reservoir:
             return memory
         outputs = stack.setting.outputs
@@ -130,14 +130,14 @@ class Exemplars(Part):
                 stack.map(lambda learner, b: self.features(learner, b.x, b.task), batch)
                 for batch, _ in stack.training_data(stored, own)
             ]
-            # each replica's by itself: a sum over padding would be rounded by the length of the longest
+            # replica by replica: with padding, rounding would depend on the longest list of the stack
             found = zip(torch.cat(pieces, 1), counts, strict=True)
             mean = torch.stack([features[:n].mean(0) for features, n in found])
             means.append(normalize(mean, dim=-1) if self.unit_length else mean)
         return torch.stack(means, 1)
 
     def keep(self, stack: Stack, memory: Memory) -> dict[str, Tensor]:
-        """Images: of the finished task those stored first, as many of each class; black where there are fewer."""
+        """Images: the finished task's first stored samples, equally many of each class; black where there are fewer."""
         setting, outputs = stack.setting, stack.setting.outputs
         if self.is_reservoir or not setting.unit_interval or len(setting.shape) != 3 or setting.shape[0] not in (1, 3):
             return {}
@@ -151,7 +151,7 @@ class Exemplars(Part):
         images = torch.where(real.view(*real.shape, 1, 1, 1), images, 0)
         sizes = [outputs.size(number) for number in range(outputs.tasks)]
         most = max(min(size, SHOWN) * max(1, SHOWN // size) for size in sizes)
-        images = pad(images, (0, 0) * 3 + (0, most - images.shape[1]))  # as many for each task
+        images = pad(images, (0, 0) * 3 + (0, most - images.shape[1]))  # the same number for each task
         return {"exemplars": (images * 255).round().to(torch.uint8)}
 
     def scores(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor | None:
@@ -162,14 +162,14 @@ class Exemplars(Part):
         closeness = -torch.cdist(self.features(learner, x, task), memory["means"])
         if not learner.outputs.scenario.task_known:
             return learner.outputs.by_unit(closeness)
-        # the task is given: only its classes count; one still to come has no exemplars, and is left to the classifier
+        # the task is given: only its classes count; a future task has no exemplars, so the classifier's output is used
         tasks = learner.outputs.tasks_of_classes(learner.outputs.tasks, closeness.device)
         own = tasks[: closeness.shape[-1]] == task
         by_exemplars = learner.outputs.by_unit(torch.where(own, closeness, -torch.inf))
         return torch.where(own.any(), by_exemplars, learner.logits(x, task))
 
     def from_memory(self, learner: Learner, batch: Batch) -> Replay | None:
-        """The stored samples of this step; the batch itself while a reservoir is empty."""
+        """This step's draw of stored samples; the batch itself while the reservoir is empty."""
         if not self.is_reservoir:
             stored = learner.drawn.get(f"{self.name} stored")
             return Replay(stored.x, stored.y, stored.task) if stored else None
@@ -198,7 +198,7 @@ class Exemplars(Part):
 
 
 class Rehearsed(Exemplars):
-    """Stored data that are drawn in training."""
+    """Stored data that are sampled during training."""
 
     sampling: Literal["turns", "whole"] = hyper(
         "a batch of stored samples: the earlier tasks' by turns, or of all that is stored (where the task is given, of"

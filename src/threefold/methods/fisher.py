@@ -20,7 +20,7 @@ def fisher_diagonal(stack: Stack, task: int, labels: Labels, samples: int | None
     """The Fisher diagonal of the task just finished, for every replica, averaged over its training data.
 
     `labels` says at which label the gradient is taken: the most likely one under the model, the true one, one drawn
-    from the model, or all of them weighted by their probability. `samples` takes that many at most.
+    from the model, or all of them weighted by their probability. At most `samples` samples are used.
     """
     own = stack.own_samples()
     if samples is not None:
@@ -38,7 +38,7 @@ def fisher_diagonal(stack: Stack, task: int, labels: Labels, samples: int | None
     for batch, weight in stack.training_data(own):
         size = batch.y.shape[1]
         at = uniform[:, start : start + size]
-        at = pad(at, (0, size - at.shape[1])).to(weight.device)  # samples may be padded further than their draws
+        at = pad(at, (0, size - at.shape[1])).to(weight.device)  # samples may be padded to more than there are draws
         squares = stack.map(_squares(labels), batch, weight, at)
         total = {name: total[name] + s if total else s for name, s in squares.items()}
         start += size
@@ -57,11 +57,11 @@ def _squares(labels: Labels) -> Callable[[Learner, Batch, Tensor, Tensor], Param
 
         def label(logits: Tensor) -> Tensor:
             if labels == "true":
-                return batch.y.clamp(min=0)  # padding may be a sample of another task, which has no unit here
+                return batch.y.clamp(min=0)  # padding may be a sample of another task, without a unit here
             chance = _chance(learner, logits, batch)
             if labels == "predicted":
                 return chance.argmax(-1)
-            # the unit in whose stretch of [0, 1) the draw falls; rounding may leave the sum short of 1
+            # the unit whose interval of [0, 1) contains the draw; rounding may leave the sum short of 1
             past = chance.cumsum(-1) <= uniform.unsqueeze(-1)
             last = torch.where(chance > 0, torch.arange(chance.shape[-1], device=chance.device), 0).amax(-1)
             return torch.minimum(past.sum(-1), last)
@@ -80,7 +80,7 @@ def _chance(learner: Learner, logits: Tensor, batch: Batch) -> Tensor:
 
 
 def _at(learner: Learner, batch: Batch, label: Callable[[Tensor], Tensor], weight: Tensor) -> Params:
-    """The weighted sum of squared gradients, at the label that `label` gives each sample for its logits."""
+    """The weighted sum of squared gradients, at the labels that `label` picks from the logits."""
     return over_samples(learner, batch, weight, _log_chance, lambda gradient: gradient**2, label)
 
 

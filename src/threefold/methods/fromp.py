@@ -16,7 +16,7 @@ from threefold.methods.regularization import per_replica
 
 
 class FROMP(Part):
-    """Functional regularisation of the memorable past: predictions for a few stored samples are held."""
+    """Functional regularisation of the memorable past: predictions on a few stored samples are held in place."""
 
     name = "fromp"
     strength: float = hyper("weight of the penalty, τ", 1.0, ge=0)
@@ -32,12 +32,12 @@ class FROMP(Part):
         return f"{self.name} needs a gradient for each sample, and network {setting.network.name} cannot be mapped."
 
     def size(self, setting: Setting) -> int:
-        """Of each past task and output unit a matrix with a row and a column for each stored sample."""
+        """One matrix for each past task and output unit, with a row and a column for each stored sample."""
         o, past = setting.outputs, setting.outputs.tasks - 1
         return WITHIN + sum(int(o.active(t, past).sum()) * (o.size(t) * self.budget) ** 2 for t in range(past))
 
     def draws(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
-        """A number for each stored sample: those of the largest are looked at."""
+        """A random number for each stored sample: those with the largest are used."""
         return {f"{self.name} order": Uniform(tuple(memory["stored"].shape))} if task else {}
 
     def penalty(self, learner: Learner) -> Tensor | None:
@@ -55,7 +55,7 @@ class FROMP(Part):
             x = learner.samples(stored[chosen], torch.full_like(chosen, task)).x
             now = _chances(learner, x, as_tested, task=task)[:, memory["units"][task]]
             change = torch.where(real[chosen].unsqueeze(-1), now - memory["chances"][task][chosen], 0).T
-            inverse = memory["inverse"][task][:, chosen][:, :, chosen]  # a matrix product may be rounded to ten bits
+            inverse = memory["inverse"][task][:, chosen][:, :, chosen]  # summed below: TF32 has ten bits
             total.append(((inverse * change.unsqueeze(1)).sum(-1) * change).sum())
         return 0.5 * self.strength * torch.stack(total).sum()
 
@@ -64,7 +64,7 @@ class FROMP(Part):
         return {name: g * torch.clamp(self.clip / (norm + 1e-6), max=1) for name, g in gradient.items()}
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
-        """F grows by Σ diag(Jᵀ H J), the Fisher information over all labels; all that is stored is looked at anew."""
+        """F grows by Σ diag(Jᵀ H J), the Fisher information over all labels; all stored samples are re-evaluated."""
         outputs = stack.setting.outputs
         sizes = torch.tensor([float(len(own)) for own in stack.own_samples()], device=stack.device)
         fisher = {n: per_replica(sizes, f) * f for n, f in fisher_diagonal(stack, task, "expected", None).items()}
@@ -93,7 +93,7 @@ class FROMP(Part):
         return {"stored": pad(stored, (0, self.budget - best.shape[1])), "count": count}
 
     def _held(self, stack: Stack, found: Memory, fisher: Params, past: int) -> Memory:
-        """Of each past task the units that matter, their probabilities now, and K⁻¹ of each."""
+        """For a past task: the units that matter, their current probabilities, and K⁻¹ of each."""
         outputs, variance = stack.setting.outputs, {n: 1 / (f + per_replica(self.prior, f)) for n, f in fisher.items()}
         held: Memory = {"units": [], "chances": [], "inverse": []}
         for task in range(past):
@@ -109,7 +109,7 @@ class FROMP(Part):
 
 
 def _of_task(memory: Any, first: int, classes: int) -> tuple[Tensor, Tensor]:
-    """The stored samples of a task, of one network or of all, and which of them are real."""
+    """A task's stored samples, of one network or of all, and which of them are not padding."""
     stored, count = memory["stored"], memory["count"].unsqueeze(-1)
     real = torch.arange(stored.shape[-1], device=stored.device) < count
     return stored.narrow(-2, first, classes).flatten(-2), real.narrow(-2, first, classes).flatten(-2)

@@ -1,4 +1,4 @@
-"""The kernel of a network as a function near its weights: K = G Σ Gᵀ, with G the gradient at each of a few samples."""
+"""The kernel of a network linearised at its weights: K = G Σ Gᵀ, with G the gradients at a few samples."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,8 @@ from torch.func import grad, vmap
 from threefold.methods.learner import Learner, Params, Stack
 
 JITTER = 1e-6  # on the diagonal
-ON_CPU, ON_GPU = 1 << 24, 1 << 28  # slopes at once: of a network on a CPU, however many there are; of all on a GPU
-WITHIN = 6 * ON_CPU  # numbers of memory that it takes for a network: three times so many slopes, of twice the width
+ON_CPU, ON_GPU = 1 << 24, 1 << 28  # gradient entries at once: for each network on a CPU, for the stack on a GPU
+WITHIN = 6 * ON_CPU  # memory for a network, in float32 numbers: three times as many entries, in float64
 
 
 def inverse_kernel(
@@ -18,8 +18,8 @@ def inverse_kernel(
 ) -> Tensor:
     """K⁻¹ of one unit of `function(learner, x, params)` at samples x, of all networks; Σ is diagonal.
 
-    In float64: its smallest eigenvalues are next to nothing. Gradients are taken of a few samples at a time, so that
-    memory does not grow with their number times that of the weights. Samples that are not `real` stand for themselves.
+    In float64, as its smallest eigenvalues are tiny. Gradients are computed for a few samples at a time, so that memory
+    does not grow with samples × weights. Rows of padding (not `real`) are zero off the diagonal.
     """
 
     def slopes(learner: Learner, x: Tensor) -> Params:
@@ -43,5 +43,5 @@ def inverse_kernel(
             kernel[:, other.unsqueeze(1), mine] = block.mT
     kernel *= real.unsqueeze(1) & real.unsqueeze(2)
     jitter = JITTER * torch.eye(samples, dtype=kernel.dtype, device=x.device)
-    inverse: Tensor = torch.linalg.inv_ex(kernel + jitter).inverse  # of what diverged too, without asking
+    inverse: Tensor = torch.linalg.inv_ex(kernel + jitter).inverse  # no error for what diverged, no synchronisation
     return inverse

@@ -42,17 +42,17 @@ class XdG(Part):
         tasks = range(setting.outputs.tasks)
         layers = []
         for layer, units in enumerate(setting.structure.units):
-            gated = min(units - 1, round(self.share * units))  # a layer without a unit computes nothing
+            gated = min(units - 1, round(self.share * units))  # at least one unit must stay
             gates = torch.ones(len(tasks), units)
             for task in tasks:
                 source = generator(seed, "gates", task, layer)
                 if setting.tasks_end:
                     gates[task, torch.randperm(units, generator=source)[:gated]] = 0
-                else:  # each unit by itself, as the authors do in task-free streams
+                else:  # each unit independently, as the authors do in task-free streams
                     gates[task, torch.rand(units, generator=source) < self.share] = 0
             layers.append(gates)
         return {"gates": layers}
 
     def gates(self, learner: Learner, task: Tensor) -> Sequence[Tensor]:
-        """Rows of the table of gates: one batch may hold samples of several tasks."""
+        """Rows of the table of gates, as one batch may hold samples of several tasks."""
         return [table[task] for table in learner.memory[self.name]["gates"]]

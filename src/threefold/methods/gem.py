@@ -13,13 +13,13 @@ from threefold.methods.learner import Learner, Params, Setting
 from threefold.methods.losses import cross_entropy
 from threefold.methods.part import hyper
 
-MOST_NEGATIVE, PIVOTS = 2, 6  # times the number of tasks: pivots by that rule, and pivots in all
+MOST_NEGATIVE, PIVOTS = 2, 6  # times the number of tasks: pivots by the most negative variable, and pivots overall
 
 
 class GEM(Exemplars):
     """Gradient episodic memory: no step along a gradient that points against that of any earlier task's stored data.
 
-    At each step it looks at all that is stored.
+    Every step uses all stored samples.
     """
 
     name = "gem"
@@ -33,7 +33,7 @@ class GEM(Exemplars):
         return super().refuse(setting)
 
     def adjust(self, learner: Learner, gradient: Params) -> Params | None:
-        """g + Σ_k v_k g_k, with the v ≥ γ nearest to g (its equation 11), where g points against any g_k."""
+        """g + Σ_k v_k g_k, with the v ≥ γ nearest to g (equation 11 there), where g points against any g_k."""
         memory, outputs = learner.memory[self.name], learner.outputs
         if "stored" not in memory:
             return None
@@ -46,7 +46,7 @@ class GEM(Exemplars):
         return {name: g + (v @ references[name]).view_as(g) for name, g in gradient.items()}
 
     def _gradient(self, learner: Learner, task: int) -> Params:
-        """The gradient on all stored samples of a task: as many rows in any stack, some of which may be padding."""
+        """The gradient on all stored samples of a task; the number of rows is fixed, so some may be padding."""
         memory, outputs = learner.memory[self.name], learner.outputs
         classes = slice(outputs.before(task), outputs.before(task + 1))
         share = self.budget // len(memory["stored"])
@@ -68,10 +68,11 @@ class GEM(Exemplars):
 def nearest(gram: Tensor, along: Tensor, least: Tensor) -> Tensor:
     """The v ≥ least at which ½ vᵀ G v + v · along is smallest, for a Gram matrix G: the dual of the projection.
 
-    Where it is, w = G v + along ≥ 0, and w_k = 0 where v_k > least. Principal pivoting finds it exactly, in about as
-    many pivots as there are tasks: the most negative basic variable leaves; should that go in circles, the first
-    negative one, which cannot (Murty 1974). A fixed number of pivots, the last of which change nothing, asks the host
-    nothing. All is scaled to unit gradients; a ridge of rounding's size keeps equal ones apart.
+    At the optimum w = G v + along ≥ 0, and w_k = 0 where v_k > least. Principal pivoting finds it exactly, in about as
+    many pivots as there are tasks: the most negative basic variable leaves; in case that cycles, later pivots take the
+    first negative one, which cannot cycle (Murty 1974). The number of pivots is fixed (the last ones change nothing),
+    so the host is never synchronised. Gradients are scaled to unit length; a ridge of the size of rounding errors keeps
+    the matrix regular when two are equal.
     """
     size, order = len(along), torch.arange(len(along), device=along.device)
     ridge = 64 * torch.finfo(gram.dtype).eps
@@ -81,7 +82,7 @@ def nearest(gram: Tensor, along: Tensor, least: Tensor) -> Tensor:
     unit_gram = gram * unit * unit.unsqueeze(1) + ridge * (order == order.unsqueeze(1))
     start = (along + gram @ least.double().expand(size)) * unit
     scale = start.abs().amax().clamp(min=1e-300)
-    table = torch.cat([unit_gram, (start / scale).unsqueeze(1)], 1)  # each basic variable by the others, and its value
+    table = torch.cat([unit_gram, (start / scale).unsqueeze(1)], 1)  # basic variables by the others, and their values
     entered = torch.zeros_like(order, dtype=torch.bool)  # is v_k basic, not w_k?
     for pivots in range(PIVOTS * size):
         value = table[:, -1]
@@ -89,7 +90,7 @@ def nearest(gram: Tensor, along: Tensor, least: Tensor) -> Tensor:
         first = value.argmin() if pivots < MOST_NEGATIVE * size else negative.long().argmax()
         chosen = (order == first) & negative
         one = chosen.double()
-        column, row = table[:, :-1] @ one, one @ table  # zero if there is none to choose
+        column, row = table[:, :-1] @ one, one @ table  # zero if none is chosen
         pivot = torch.where(chosen.any(), one @ column, 1)
         columns = torch.cat([chosen, chosen[:1] & False])
         table = table - column.unsqueeze(1) * row / pivot

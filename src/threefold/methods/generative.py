@@ -17,10 +17,10 @@ ADAM = ("live", "means", "squares")  # parameters, and moving averages of their 
 
 
 class GenerativeClassifier(Part):
-    """Generative classifier: a VAE for each class, trained on that class alone; the one that likes the input best wins.
+    """Generative classifier: a VAE for each class, trained on that class alone; the highest likelihood wins.
 
     The classes of a task take turns: each step trains one VAE, on a whole batch of its class, with an Adam of its own.
-    The classifier is neither trained nor asked. `live` are the VAEs in training, a row for each class of the task.
+    The classifier is neither trained nor used. `live` are the VAEs in training, a row for each class of the task.
     """
 
     name = "generative-classifier"
@@ -49,7 +49,7 @@ class GenerativeClassifier(Part):
         return {f"{self.name} own": OfLabel(turns), f"{self.name} noise": Noise((setting.batch, self.latent))}
 
     def loss(self, learner: Learner, batch: Batch) -> Tensor:
-        """That of the VAE whose turn it is, which learns after the step."""
+        """The loss of the VAE whose turn it is; its weights change in `after_step`."""
         live, turn = learner.memory[self.name]["live"], self._turn(learner)
         return self._loss(learner, {name: _row(p, turn) for name, p in live.items()})
 
@@ -69,7 +69,7 @@ class GenerativeClassifier(Part):
         return {**fresh, "taken": taken}
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
-        """The trained VAEs take their places, and the next task's come to life."""
+        """Store the trained VAEs, and start those of the next task."""
         vaes, units = tree_map(torch.clone, memory["vaes"]), stack.setting.outputs.units_of(task)
         for name, each in memory["live"].items():
             vaes[name][:, units] = each[:, : len(units)]
@@ -99,7 +99,7 @@ class GenerativeClassifier(Part):
         return _built(setting.inputs, self.hidden, self.latent, self.layers, *kind)
 
 
-@cache  # nothing can be built where hooks are mapped over networks: `start` does it
+@cache  # no module can be built inside vmap, so `start` fills the cache
 def _built(inputs: int, hidden: int, latent: int, layers: int, binary: bool, dtype: torch.dtype) -> VAE:
     with torch.device("meta"):
         return VAE(inputs, hidden, latent, layers=layers, binary=binary).to(dtype)

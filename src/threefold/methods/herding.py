@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-FEW = {"cpu": 8, "cuda": 128}  # herding fewer than one sample in so many multiplies the chosen alone with all others
+FEW = {"cpu": 8, "cuda": 128}  # below one chosen sample in so many, only products with the chosen are computed
 MOST = 1 << 14  # samples that the kernel can choose from
-PRODUCTS = 1 << 30  # products of samples with each other that herding holds at once: 4 GB in float32
+PRODUCTS = 1 << 30  # pairwise products of samples held at once: 4 GB in float32
 
 
 def herd(features: Tensor, real: Tensor, counts: Sequence[int]) -> Tensor:
-    """The first samples chosen by herding, `counts[i]` of replica i; rows are as long as the longest needs.
+    """The first samples chosen by herding, `counts[i]` of replica i; rows are as long as the largest count.
 
     Each choice brings the mean of the chosen closest to the mean of all: p_n minimises ‖μ − (ψ(x) + Σ ψ(p_j)) / n‖.
     With t = nμ − Σψ(p_j) that is the smallest ‖ψ(x)‖² − 2 ψ(x)·t, and ψ(x)·t changes by ψ(x)·μ − ψ(x)·ψ(p_n) from one
     choice to the next. No sample is chosen twice.
 
-    Samples that are nearly as good as each other are told apart by rounding. So on a CPU every replica is herded by
-    itself, without padding: its choices do not depend on the stack that it is in. On a GPU all go together.
+    Rounding decides between samples that are almost equally good. So on a CPU each replica is herded separately and
+    without padding: its choices do not depend on the stack that it is in. On a GPU all are herded together.
     """
     if features.device.type != "cpu":
         return _herd(features, real, min(max(counts), real.shape[1]))
@@ -47,7 +47,7 @@ def _herd(features: Tensor, real: Tensor, count: int) -> Tensor:
 
 
 def _by_the_chosen(features: Tensor, cost: Tensor, towards: Tensor, count: int) -> Tensor:
-    """Every choice multiplies the one that was chosen with all."""
+    """After each choice, the products of the chosen sample with all are computed."""
     replica = torch.arange(len(features), device=features.device)
     chosen = []
     for _ in range(count):
@@ -60,7 +60,7 @@ def _by_the_chosen(features: Tensor, cost: Tensor, towards: Tensor, count: int) 
 
 
 def _by_products(products: Tensor, cost: Tensor, towards: Tensor, count: int) -> Tensor:
-    """Every choice looks up its products with all. On a GPU that is so little that launching it would take longest."""
+    """Each choice looks up its products with all. On a GPU that is so little work that launches would dominate."""
     if products.device.type == "cuda" and (chosen := _at_once(products, cost, towards, count)) is not None:
         return chosen
     replica = torch.arange(len(products), device=products.device)
@@ -74,14 +74,14 @@ def _by_products(products: Tensor, cost: Tensor, towards: Tensor, count: int) ->
 
 
 def _at_once(products: Tensor, cost: Tensor, towards: Tensor, count: int) -> Tensor | None:
-    """All choices by one kernel; None where that cannot be."""
+    """All choices by one kernel; None where that is not possible."""
     if products.shape[-1] > MOST:
         return None
     try:
         chosen: Tensor = _kernel().choose(products, cost, towards, count)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # whatever a compiler that is missing or broken raises
+    except Exception as error:  # a missing or broken compiler may raise anything
         reason = " ".join(str(error).split())[:200]
         warnings.warn(f"exemplars are chosen one by one here, which takes longer ({reason})", stacklevel=2)
         return None
@@ -89,7 +89,7 @@ def _at_once(products: Tensor, cost: Tensor, towards: Tensor, count: int) -> Ten
 
 
 def _kernel() -> Any:
-    """Triton is there where there is a GPU only."""
+    """Triton is only available where there is a GPU."""
     from threefold.methods import herding_kernel
 
     return herding_kernel

@@ -1,6 +1,6 @@
 """Herding as one GPU kernel: a program makes all choices of one replica, one after the other.
 
-It computes what `herd` in herding.py computes in turn. Imported on a GPU only: Triton comes with PyTorch there.
+It computes what `herd` in herding.py computes step by step. Imported only on a GPU, where PyTorch brings Triton.
 """
 
 import torch
@@ -25,9 +25,9 @@ def _choose(products, cost, towards, chosen, samples, count, WIDTH: tl.constexpr
     left = tl.load(cost + at, mask=real, other=float("inf"))
     mean = tl.load(towards + at, mask=real, other=0.0)
     number = 0
-    while number < count:  # the interpreter of Triton 3.6 has no range of a number that is given
+    while number < count:  # Triton 3.6's interpreter has no range over a runtime value
         _, pick = tl.reduce((left, place), 0, _smaller)
-        pick = tl.minimum(pick, samples - 1)  # what is not a number must not lead astray
+        pick = tl.minimum(pick, samples - 1)  # NaN costs must not lead out of bounds
         tl.store(chosen + replica * count + number, pick.to(tl.int64))
         row = tl.load(products + (replica * samples + pick) * samples + place, mask=real, other=0.0)
         left = tl.where(place == pick, float("inf"), left - 2 * (mean - row))

@@ -34,7 +34,7 @@ class ICaRL(Exemplars):
         )
 
     def data(self, tasks: Sequence[Task], task: int, memory: Memory) -> list[tuple[int, Tensor]] | None:
-        """The task's own data and all that is stored. A reservoir is replayed instead."""
+        """The task's own data and everything stored. A reservoir is replayed instead."""
         if self.is_reservoir:
             return None
         pool, place = [(task, tasks[task].train)], 0
@@ -60,7 +60,7 @@ class ICaRL(Exemplars):
         per_class = binary_cross_entropy_with_logits(logits, target, reduction="none")
         return torch.where(active, per_class, 0).sum(-1).mean()
 
-    # with a reservoir: replayed by its labels instead of distilled, and the means are those of what it holds
+    # with a reservoir: its samples are replayed with their labels, not distilled, and class means are taken over it
 
     def draws(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
         return self.stored_samples(setting, task, memory, steps, source) if self.is_reservoir else {}

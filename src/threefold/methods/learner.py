@@ -1,4 +1,4 @@
-"""What the hooks of a method work with: one network in training, and what reaches it."""
+"""The types that the hooks of a method work with: a network in training, its batches, and what it may draw."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 Params = dict[str, Tensor]
 Memory = dict[str, Any]  # a tree of tensors
-STEP = 0x85EBCA6B  # apart in the randomness inside networks, from one step to the next
+STEP = 0x85EBCA6B  # offset of the random key inside networks, from one step to the next
 
 
 def copied(params: Params) -> Params:
-    """What is remembered must not change with the weights."""
+    """Copies, as what a part remembers must not change with the weights."""
     return {name: p.clone() for name, p in params.items()}
 
 
 class Batch(NamedTuple):
-    """Samples that reach a step."""
+    """The samples of a step."""
 
     x: Tensor  # (samples, *shape): images keep theirs, channels first
     y: Tensor  # (samples,) target units
@@ -54,7 +54,7 @@ class Replay(NamedTuple):
 
 
 class Now(NamedTuple):
-    """Where training stands. Rows of the masks are tasks, columns output units."""
+    """The current position in training. Rows of the masks are tasks, columns output units."""
 
     seen: Tensor  # how many tasks have been seen, the current one included (the paper's K)
     earlier: Tensor  # how many tasks replays may be for
@@ -65,14 +65,14 @@ class Now(NamedTuple):
 
     @classmethod
     def at(cls, task: int, active: Tensor, taught: Tensor) -> "Now":
-        """When this task is trained."""
+        """During this task."""
         share = 1 / (task + 1)
         shares = torch.tensor([share, 1 - share])
         return cls(torch.tensor(float(task + 1)), torch.tensor(task), active, taught, torch.tensor(0), shares)
 
     @classmethod
     def in_flow(cls, active: Tensor) -> "Now":
-        """Where tasks have no ends: all units that are ever active are so from the start, and all has equal weight."""
+        """Where tasks have no ends: units that are ever active are so from the start, and all data weigh alike."""
         return cls(torch.tensor(1.0), torch.tensor(0), active, active.clone(), torch.tensor(0), torch.full((2,), 0.5))
 
 
@@ -84,19 +84,19 @@ class Samples(NamedTuple):
 
 
 class OfLabel(NamedTuple):
-    """Asks at each step for a batch of the current task's samples of one label; `label` has one for each step."""
+    """Requests a batch of the current task's samples of one label for each step; `label` has one entry per step."""
 
     label: Tensor
 
 
 class Noise(NamedTuple):
-    """Asks for standard normal numbers of this shape at every step."""
+    """Requests standard normal numbers of this shape for every step."""
 
     shape: tuple[int, ...]
 
 
 class Uniform(NamedTuple):
-    """Asks for numbers between 0 and 1 of this shape at every step."""
+    """Requests uniform numbers in [0, 1) of this shape for every step."""
 
     shape: tuple[int, ...]
 
@@ -121,7 +121,7 @@ def quadratic(params: Params, anchor: Params, precision: Params) -> Tensor:
 
 
 class PathIntegral(NamedTuple):
-    """Asks that −Δθ · ∂L/∂θ be added up in this entry of the memory, a tensor for each parameter."""
+    """Requests that −Δθ · ∂L/∂θ be summed in this entry of the memory, which has a tensor for each parameter."""
 
     entry: str
 
@@ -143,7 +143,7 @@ class Setting:
     batch: int
     network: AnyNetwork
     unit_interval: bool = True  # are all inputs in [0, 1]?
-    tasks_end: bool = True  # else `consolidate` is called by the clock
+    tasks_end: bool = True  # else `consolidate` is called every so many steps
 
     @property
     def inputs(self) -> int:
@@ -152,7 +152,7 @@ class Setting:
 
     @property
     def units(self) -> int:
-        """How many logits the classifier gives."""
+        """How many logits the classifier has."""
         return self.outputs.units
 
     @property
@@ -167,19 +167,19 @@ class Setting:
         return _structure(self)
 
     def classifier(self) -> nn.Module:
-        """The module that says how to compute; its parameters have shapes and no values, if it can be built so."""
+        """The module that defines the computation; its parameters have shapes but no values, if it can be built so."""
         try:
             with torch.device("meta"):
                 return with_addressed_dropout(self.network.build(self))
         except (ThreefoldError, torch.OutOfMemoryError):
             raise
-        except Exception:  # a module of a user's may look at values when it is built
+        except Exception:  # a user's module may read values while it is built
             if not isinstance(self.network, OwnNetwork):
                 raise
         return self.built()
 
     def built(self) -> nn.Module:
-        """The classifier with values, whichever."""
+        """The classifier with values, from any seed."""
         try:
             with torch.random.fork_rng(devices=[]):
                 return with_addressed_dropout(self.network.build(self))
@@ -191,7 +191,7 @@ class Setting:
 
 @lru_cache(256)
 def _structure(setting: Setting) -> Structure:
-    """Found with values: without, PyTorch imports its compiler to compute shapes, which takes seconds."""
+    """Computed with real values: with meta tensors PyTorch imports its compiler, which takes seconds."""
     net, name = setting.built(), setting.network.name
     try:
         own = isinstance(setting.network, OwnNetwork)
@@ -204,7 +204,7 @@ def _structure(setting: Setting) -> Structure:
 
 
 def _reason(error: Exception) -> str:
-    """What an error says, as the end of a sentence."""
+    """An error's message, as the end of a sentence."""
     return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
 
 
@@ -213,7 +213,7 @@ def _device(net: nn.Module) -> str:
 
 
 class InTraining(NamedTuple):
-    """What a network has at a step of training, and at no other time."""
+    """What a network has during a training step only."""
 
     drawn: Mapping[str, Any]
     samples: Callable[[Tensor, Tensor], Batch]
@@ -237,7 +237,7 @@ class Learner:
         self.networks, self.setting, self.parts = networks, setting, parts
         self.all_params, self.memory, self.now = params, memory, now
         self.buffers = buffers or {}  # the classifier's, such as batch norm's statistics
-        self.drawn = training.drawn if training else {}  # what the parts asked for in `draws`, for this step
+        self.drawn = training.drawn if training else {}  # what the parts requested in `draws`, for this step
         self._training = training
         self._dropouts = 0  # so far in this step
         self._known: list[tuple[Tensor, Tensor, Tensor]] = []  # inputs, tasks and their logits
@@ -252,15 +252,15 @@ class Learner:
         return self.all_params["classifier"]
 
     def samples(self, indices: Tensor, task: Tensor) -> Batch:
-        """Training samples by their places in the training data: what a memory of indices stands for."""
+        """Training samples by their indices, for memories that store indices."""
         assert self._training is not None, "samples are at hand during training only"
         return self._training.samples(indices, task)
 
     def logits(self, x: Tensor, task: Tensor, params: Params | None = None) -> Tensor:
         """The classifier's output, inactive units included, for samples of `task`: one for all, or one each.
 
-        Or several tasks for each, tasks × samples: then so is the output. `params`: of other weights than its own; a
-        `Stack.snapshot` has buffers too, and computes as it would at test time.
+        With several tasks for each, tasks × samples, the output has that leading axis too. `params`: weights to use
+        instead of its own; a `Stack.snapshot` includes buffers and computes as at test time.
         """
         if params is None:
             for mine, its, logits in self._known:
@@ -277,7 +277,7 @@ class Learner:
             return self._call(net, x, params)
 
     def _call(self, net: nn.Module, x: Tensor, params: Params | None) -> Tensor:
-        """The network in training, or as it is at test time: what is none of the learner's own is not updated."""
+        """The network as in training; for a snapshot, or outside training, as at test time, without buffer updates."""
         weights, buffers, training = params or self.params, self.buffers, self._training
         if x.dim() == 4 and x.is_cuda and self.setting.structure.channels_last:
             x = x.contiguous(memory_format=torch.channels_last)
@@ -297,11 +297,11 @@ class Learner:
         return logits
 
     def forward_together(self, samples: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Send these inputs (with their tasks) through the network at once; `logits` knows them from then on.
+        """Send these inputs (with their tasks) through the network in one pass; `logits` then reuses the results.
 
-        So each weight's gradient is one product instead of a sum of several. The same inputs (LwF's) go through once,
-        unless gates make them different ones. Inputs that are gated for several tasks each go by themselves; what is no
-        input at all (a part may replay features) does not go.
+        So each weight's gradient is one product instead of a sum of several. Equal inputs (LwF's) go through once,
+        unless they are gated differently. Inputs gated for several tasks each are passed separately; what does not have
+        the shape of inputs (a part may replay features) is left out.
         """
         gated, shape = self._gates(samples[0][1])[0] is not None, samples[0][0].shape[1:]
         samples = [(x, task) for x, task in samples if x.shape[1:] == shape and (not gated or task.dim() < 2)]
@@ -323,7 +323,7 @@ class Learner:
         return tapped[0]
 
     def _gates(self, task: Tensor) -> tuple[Sequence[Tensor] | None, GateOn]:
-        """The factors of the first part that has any, and what of a unit they multiply."""
+        """The factors of the first part that has gates, and whether they multiply activations or weighted inputs."""
         for part in self.parts:
             gates = part.gates(self, task)
             if gates is not None:
@@ -338,7 +338,7 @@ def _split(params: Params, buffers: Params) -> tuple[Params, Params]:
 
 
 def _for_each(task: Tensor, logits: Tensor) -> Tensor:
-    """Where each sample is for several tasks, tasks × samples × units, even if no gate made a difference."""
+    """Expand to tasks × samples × units where each sample is for several tasks, even if there are no gates."""
     return logits if logits.dim() > task.dim() else logits.expand(len(task), *logits.shape)
 
 

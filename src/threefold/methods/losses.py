@@ -1,4 +1,4 @@
-"""Losses of samples, over the units that are active for them."""
+"""Losses of samples, over their active units."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ def only_active(values: Tensor, active: Tensor) -> Tensor:
 def cross_entropy(logits: Tensor, y: Tensor, active: Tensor) -> Tensor:
     """−log p(y) of each sample, with p over the active units (equation 1).
 
-    PyTorch's own asks each sample whether to ignore it: mapped over replicas that is a dozen kernels more.
+    PyTorch's own handles an index to ignore: mapped over replicas, that costs a dozen more kernels.
     """
     log_chance = log_softmax(only_active(logits, active), -1)
     return -log_chance.gather(-1, y.unsqueeze(-1)).squeeze(-1)

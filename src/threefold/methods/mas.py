@@ -20,12 +20,12 @@ class MAS(Part):
         return f"{self.name} measures how sensitive the output is when a task ends, and in this stream none does."
 
     def penalty(self, learner: Learner) -> Quadratic | None:
-        """λ Σ_i Ω_i (θ_i − θ̂_i)² (its equation 4), which has no ½."""
+        """λ Σ_i Ω_i (θ_i − θ̂_i)² (equation 4 there), which has no ½."""
         memory = learner.memory[self.name]
         return Quadratic(2 * self.strength, memory["anchor"], memory["importance"]) if memory else None
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
-        """Ω grows by the mean size of each sample's gradient, over the task's training data (its equations 2 and 3)."""
+        """Ω grows by the mean absolute gradient of the task's training samples (equations 2 and 3 there)."""
         importance: Params = dict(memory.get("importance", {}))
         for batch, weight in stack.training_data():
             found = stack.map(_sensitivity, batch, weight)

@@ -26,9 +26,9 @@ def objective(
 ) -> Tensor:
     """The loss of one network at one step: current data, replayed data, penalties, and the other networks' losses.
 
-    Current and replayed data are weighted 1/K and 1 − 1/K, with K the number of tasks so far (section 4.2), but for
-    replay that is added to the current data's loss.
-    `penalties` are the parts whose penalty counts here, `sides` the names of those whose other networks learn here.
+    Current and replayed data are weighted 1/K and 1 − 1/K, with K the number of tasks so far (section 4.2), except for
+    parts whose replay is added to the current data's loss.
+    `penalties` are the parts whose penalty is included, `sides` the names of those whose other networks are trained.
     """
     parts = learner.parts
     if replayed := [replay for replay in replays if replay]:
@@ -53,7 +53,7 @@ def objective(
 
 
 class Method:
-    """Parts that work together, for example `EWC() + XdG()`. No part at all is plain training: the baseline None."""
+    """Parts that work together, for example `EWC() + XdG()`. Without parts it is plain training, the baseline None."""
 
     def __init__(self, *parts: Part) -> None:
         names = [part.name for part in parts]
@@ -74,7 +74,7 @@ class Method:
         return reason or self._clash(setting)
 
     def _clash(self, setting: Setting) -> str | None:
-        """Two parts that train a network of the same name would train one network twice."""
+        """Why two parts cannot be combined: networks of the same name would be trained twice."""
         training = [part for part in self.parts if type(part).networks is not Part.networks]
         if len(training) < 2:
             return None
@@ -88,9 +88,9 @@ class Method:
 
     @property
     def over_seen(self) -> bool:
-        """Is it about the units of classes seen so far, whichever other methods use?"""
+        """Is the loss over the units of classes seen so far, whatever `active` is for other methods?"""
         return any(part.over_seen for part in self.parts)
 
     def hyperparameters(self) -> dict[str, dict[str, Any]]:
-        """The hyperparameters of every part, as keys have them."""
+        """The hyperparameters of every part, as they enter run keys."""
         return {part.name: part.in_key() for part in self.parts}

@@ -19,13 +19,13 @@ def _tables() -> dict[str, Any]:
 
 
 def chosen(stream: str, scenario: str, method: str) -> dict[str, Any]:
-    """What the paper chose for a method's hyperparameters."""
+    """The hyperparameters that the paper chose for a method."""
     found: dict[str, Any] = _tables().get(stream, {}).get(scenario, {}).get(method, {})
     return found
 
 
 def trained_so(part: Part, stream: str, scenario: str) -> bool:
-    """Has it the paper's hyperparameters? Where the text can be read in several ways, any will do."""
+    """Does it have the paper's hyperparameters? Where the text is ambiguous, any reading counts."""
     theirs, readings = chosen(stream, scenario, part.name), _tables()["readings"].get(part.name, {})
     for name, field in type(part).model_fields.items():
         right = [theirs[name]] if name in theirs else readings.get(name, [field.default])
@@ -40,7 +40,7 @@ def resolve(method: Method, stream: str, scenario: str) -> Method:
 
 
 def optional(field: FieldInfo) -> bool:
-    """Is not giving it a value of its own (`… | None`)?"""
+    """Is None a value of this field (`… | None`)?"""
     return NoneType in get_args(field.annotation)
 
 
@@ -55,5 +55,5 @@ def _resolved(part: Part, stream: str, scenario: str) -> Part:
                 f" {scenario} scenario; use {part.name}:{name}=NUMBER."
             )
     found = part.model_copy(update={name: float(known[name]) for name in missing})
-    found.model_fields_set.difference_update(missing)  # what was given stays marked so
+    found.model_fields_set.difference_update(missing)  # only what was given counts as set
     return found

@@ -1,6 +1,6 @@
 """What a method is made of: parts, each a few hooks written for ONE network.
 
-The engine maps the hooks over all replicas. Those that run once, when a task is finished, see the whole stack.
+The engine maps the hooks over all replicas. The hooks that run once, when a task is finished, get the whole stack.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Part(Value):
     """
 
     uses_task: ClassVar[bool] = False  # does it use the task in the hidden layers?
-    over_seen: ClassVar[bool] = False  # is its loss over the units of classes seen so far, whichever others use?
+    over_seen: ClassVar[bool] = False  # is its loss over units of classes seen so far, whatever `active` is?
 
     @property
     def adds_replay(self) -> bool:
@@ -73,7 +73,7 @@ class Part(Value):
         return {}
 
     def size(self, setting: Setting) -> int:
-        """How many numbers it remembers of one network, if they are many: what no memory holds is refused."""
+        """How many numbers it remembers for one network, if many: what exceeds any memory is refused early."""
         return 0
 
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:
@@ -83,9 +83,9 @@ class Part(Value):
     # before each task, for one network
 
     def begin(self, setting: Setting, task: int, memory: Memory) -> dict[str, Params]:
-        """Before each task but the first: weights with which networks beside the classifier begin it, by network.
+        """Before each task but the first: initial weights for this part's own networks, by name.
 
-        The optimiser begins anew then. Networks that are not named go on as they are.
+        The optimiser's state is reset if any are given. Networks that are not named keep their weights.
         """
         return {}
 
@@ -94,7 +94,7 @@ class Part(Value):
         return None
 
     def draws(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
-        """What the next `steps` steps of this task draw, by name: they find it in `learner.drawn`.
+        """What the next `steps` steps of this task draw, by name; the hooks find it in `learner.drawn`.
 
         `source` gives random numbers that depend on the network's seed, this part and the task alone.
         """
@@ -103,7 +103,7 @@ class Part(Value):
     # at each step, for one network
 
     def gates(self, learner: Learner, task: Tensor) -> Sequence[Tensor] | None:
-        """For each hidden layer a factor per unit, for samples of `task`."""
+        """For each hidden layer one factor per unit, for samples of `task`."""
         return None
 
     def loss(self, learner: Learner, batch: Batch) -> Tensor | None:
@@ -119,7 +119,7 @@ class Part(Value):
         return None
 
     def penalty(self, learner: Learner) -> Tensor | Quadratic | None:
-        """A regularisation term: a number, or a quadratic, whose gradient costs next to nothing."""
+        """A regularisation term: a number, or a `Quadratic`, whose gradient is nearly free."""
         return None
 
     def side_loss(self, learner: Learner, batch: Batch, replay: Replay | None) -> Tensor | None:
@@ -131,21 +131,21 @@ class Part(Value):
         return None
 
     def after_step(self, learner: Learner, step: Step) -> Memory | PathIntegral | None:
-        """The entries of the memory that this step changes, or a path integral to be added up."""
+        """The entries of the memory that this step changes, or a path integral to accumulate."""
         return None
 
     # once, when a task is finished: the whole stack
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
-        """The memory with the finished task taken in."""
+        """The memory after the finished task."""
         return memory
 
     def keep(self, stack: Stack, memory: Memory) -> dict[str, Tensor]:
-        """Small things worth looking at later, for each replica; kept with its results after every task."""
+        """Small tensors to look at later, such as images, for each replica; stored with its results after each task."""
         return {}
 
     # at test time, for one network
 
     def scores(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor | None:
-        """A score for each output unit, the highest active one wins; None: the classifier's output."""
+        """A score for each output unit, of which the highest active one wins; None: the classifier's output."""
         return None

@@ -41,8 +41,8 @@ METHODS: dict[str, Entry] = {}
 
 
 def register(part: type[Part] | None, strategy: str, title: str, meaning: str = "", name: str = "") -> None:
-    """Make a method known by its name; its meaning is the first line of its docstring. Again is no mistake: a notebook
-    defines its classes anew."""
+    """Make a method known by its name; its meaning is the first line of its docstring. Registering again replaces it,
+    as a notebook redefines its classes."""
     if part is not None and not (isinstance(part, type) and issubclass(part, Part)):
         raise ThreefoldError(f"method must be a class that inherits from Part, got {part!r}.")
     name = getattr(part, "name", "") if part else name
@@ -75,13 +75,13 @@ register(GenerativeClassifier, "Generative", "Generative Classifier")
 
 
 def parse(text: str) -> Method:
-    """The method that `ewc:strength=100+xdg:share=0.5` stands for."""
+    """Parse a method such as `ewc:strength=100+xdg:share=0.5`."""
     parts = [_part(piece) for piece in split_parts(text)]
     return Method(*(part for part in parts if part is not None))
 
 
 def split_parts(text: str) -> list[str]:
-    """A plus sign joins methods only before a letter: 1e+7 is a number."""
+    """Split at plus signs that precede a letter: 1e+7 is a number."""
     return re.split(r"\+(?=[A-Za-z])", text)
 
 

@@ -36,7 +36,7 @@ class EWC(Part):
 def absorb(memory: Memory, fisher: Params, params: Params) -> Memory:
     """A sum of quadratics is one quadratic: Σ_k F_k(θ−θ_k)² = A(θ−θ̄)² + const, A = ΣF_k, θ̄ = ΣF_kθ_k / A.
 
-    So the cost does not grow with the number of tasks. Written as a step of θ̄ towards θ_k, it does not cancel.
+    So the cost does not grow with the number of tasks. Written as a step of θ̄ towards θ_k to avoid cancellation.
     """
     if not memory:
         return {"anchor": copied(params), "precision": fisher}
@@ -68,7 +68,7 @@ class OnlineEWC(EWC):
 
 
 def per_replica(number: float | Tensor, like: Tensor) -> float | Tensor:
-    """A number for each replica, shaped to multiply a stacked tensor."""
+    """One number for each replica, shaped to broadcast over a stacked tensor."""
     return number.view(-1, *[1] * (like.dim() - 1)) if isinstance(number, Tensor) else number
 
 

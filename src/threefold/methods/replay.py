@@ -14,7 +14,7 @@ from threefold.networks import LATENT, VAE, ConvolutionalVAE, Decoder
 from threefold.randomness import generator
 
 ReplayedFor = Literal["one", "every"]
-DREAMS = 8  # images of the generator kept after each task
+DREAMS = 8  # generated images kept after each task
 
 
 class Taught(Part):
@@ -42,24 +42,24 @@ class Taught(Part):
 
 
 class ForEarlierTasks(Taught):
-    """Replays that are for one earlier task each, or for all: in Task-IL each has a head or gates of its own."""
+    """Each replayed sample is for one earlier task or for all of them: in Task-IL each has its own head or gates."""
 
     replayed_for: ReplayedFor = hyper("the earlier tasks that a replayed sample is for: one, by turns, or every", "one")
 
     def tasks(self, learner: Learner, samples: int) -> Tensor:
-        """The task of each replayed sample, or several for each, tasks × samples.
+        """The task of each replayed sample; where each is for several, tasks × samples.
 
-        Replays are shared equally over the earlier tasks, which take turns, on from one step to the next (A.1.1). If
-        every sample is replayed for every task, there is a row for each that is ever earlier: shapes stay the same.
+        Replays are shared equally over the earlier tasks, which take turns across steps (A.1.1). If every sample is
+        replayed for every task, there is a row for each task but the last, so that shapes never change.
         """
         outputs, earlier = learner.outputs, learner.now.earlier
-        if self.replayed_for == "one" or not outputs.scenario.task_known:  # else the task makes no difference
+        if self.replayed_for == "one" or not outputs.scenario.task_known:  # otherwise the task makes no difference
             return (torch.arange(samples, device=earlier.device) + learner.now.step * samples) % earlier
         rows = outputs.tasks - 1 if learner.setting.tasks_end else outputs.tasks
         return (torch.arange(rows, device=earlier.device) % earlier).unsqueeze(1).expand(-1, samples)
 
     def mean(self, learner: Learner, losses: Tensor) -> Tensor:
-        """The mean over samples, and over the tasks that they are for; rows that only repeat a task do not count."""
+        """The mean over samples and the tasks they are for; rows that only pad to the fixed shape do not count."""
         if losses.dim() < 2:
             return losses.mean()
         earlier = learner.now.earlier
@@ -124,7 +124,7 @@ class DGR(ForEarlierTasks):
         return {"generator": VAE(setting.inputs, setting.hidden)}
 
     def draws(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
-        """The same names for all that inherit from it: equal seeds dream the same then."""
+        """Names are fixed for all subclasses, so that equal seeds generate equal samples."""
         names = ["dgr noise", "dgr noise of replay", "dgr dreamt"] if task else ["dgr noise"]
         return dict.fromkeys(names, Noise((setting.batch, LATENT)))
 
@@ -159,7 +159,7 @@ class DGR(ForEarlierTasks):
         return super().consolidate(stack, memory, task) | {"generator": copied(decoding(stack.params["generator"]))}
 
     def keep(self, stack: Stack, memory: Memory) -> dict[str, Tensor]:
-        """A few images that the generator dreams after each task, always of the same latent variables."""
+        """A few generated images after each task, always from the same latent variables."""
         latent = [torch.randn(DREAMS, LATENT, generator=generator(seed, "dreams")) for seed in stack.seeds]
         z = torch.stack(latent).to(stack.device)
 
@@ -170,14 +170,14 @@ class DGR(ForEarlierTasks):
 
 
 def dream(vae: nn.Module, params: Params, z: Tensor) -> Tensor:
-    """Images that a generator makes of latent variables."""
+    """Images that a generator decodes from latent variables."""
     assert isinstance(vae, VAE)
     images: Tensor = functional_call(Decoder(vae), decoding(params), (z,))
     return images
 
 
 def decoding(params: Params) -> Params:
-    """What of a generator turns latent variables into images."""
+    """The generator's parameters that turn latent variables into images."""
     return {name: p for name, p in params.items() if name.startswith(("decoder.", "pixels."))}
 
 

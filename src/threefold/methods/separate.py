@@ -15,8 +15,8 @@ from threefold.randomness import generator
 class Separate(Part):
     """Separate networks: each task has a smaller MLP of its own, trained on that task alone.
 
-    The one that is trained now is beside the classifier, and those of all tasks are remembered. The classifier is
-    neither trained nor asked.
+    The current task's network is trained as a network of this part, and those of all tasks are in its memory. The
+    classifier is neither trained nor used.
     """
 
     name = "separate"
@@ -33,11 +33,11 @@ class Separate(Part):
         return None
 
     def networks(self, setting: Setting) -> dict[str, nn.Module]:
-        """An output unit of another task is never active, so it takes no part."""
+        """It has output units for all tasks; those of other tasks are never active."""
         return {"separate": MLP(setting.inputs, self.width, setting.outputs.units)}
 
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:
-        """Every task's network as it begins; the first one is the engine's."""
+        """Every task's initial network; the first one is the engine's."""
         with torch.device("meta"):
             net = self.networks(setting)["separate"]
         tasks = range(setting.outputs.tasks)
@@ -52,14 +52,14 @@ class Separate(Part):
         return cross_entropy(logits, batch.y, learner.now.active[batch.task]).mean()
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
-        """The finished network takes its place."""
+        """Store the finished network."""
         networks = {name: each.clone() for name, each in memory["networks"].items()}
         for name, each in networks.items():
             each[:, task] = stack.params["separate"][name]
         return {"networks": networks}
 
     def scores(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor:
-        """Of the task's own network: the one in training, or as it ended, or as it will begin."""
+        """The scores of the task's own network: in training, finished, or still at its initial weights."""
         trained, networks = learner.all_params["separate"], learner.memory[self.name]["networks"]
         now = task == learner.now.seen - 1
         own = {name: each.index_select(0, task.view(1)).squeeze(0) for name, each in networks.items()}

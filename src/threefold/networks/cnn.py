@@ -10,7 +10,7 @@ from threefold.networks.layers import Hidden
 
 Norm = Literal["none", "group", "batch"]
 Last = Literal["relu", "linear"]
-GROUPS = 8  # of channels in a group norm, where they divide them
+GROUPS = 8  # in a group norm, if they divide the channels
 
 
 def normalisation(norm: Norm, channels: int) -> nn.Module:
@@ -46,7 +46,7 @@ class CNN(nn.Module):
             inputs, height, width = outputs, -(-height // stride), -(-width // stride)
         sizes, self.last = [inputs * height * width, *hidden], last
         if hidden:
-            self.encoding = nn.Flatten()  # what is kept of it as frozen features
+            self.encoding = nn.Flatten()  # its output is used as frozen features
             self.hidden = Hidden(sizes)
         self.output = nn.Linear(sizes[-1], units)
 

@@ -1,8 +1,8 @@
-"""Dropout from addressed randomness: which units are dropped depends on seed, task, step and layer only.
+"""Dropout from addressed randomness: which units are dropped depends only on seed, task, step and layer.
 
-PyTorch's own draws from one generator for all networks, so a network would depend on the others in its stack. Here a
-unit's number is hashed with the network's key: no state, the same on every device, and mapped over replicas like any
-other arithmetic.
+PyTorch's dropout uses one generator for all networks, so a network would depend on the others in its stack. Here the
+unit's index is hashed with the network's key: this has no state, is the same on every device, and maps over replicas
+like any other arithmetic.
 """
 
 import math
@@ -18,7 +18,7 @@ MASK = 0xFFFFFFFF
 
 @dataclass
 class _Drawing:
-    key: Tensor | None  # of the network at this step; None: nothing is drawn
+    key: Tensor | None  # of the network at this step; None: no dropout
     calls: int = 0  # dropouts so far in this step
 
 
@@ -27,7 +27,7 @@ _drawing = _Drawing(None)
 
 @contextmanager
 def drawing(key: Tensor | None, calls: int = 0) -> Iterator[_Drawing]:
-    """Dropout layers that are called inside draw by this key, on from so many calls before."""
+    """Dropout layers called inside this context use this key, after `calls` earlier calls."""
     global _drawing
     before, _drawing = _drawing, _Drawing(key, calls)
     try:
@@ -53,7 +53,7 @@ class Dropout(nn.Module):
 
 
 def uniform(key: Tensor, call: int, shape: list[int]) -> Tensor:
-    """Numbers in [0, 1) by hashing each place with the key (the 32-bit mixing function lowbias32)."""
+    """Numbers in [0, 1) by hashing each index with the key (the 32-bit mixing function lowbias32)."""
     places = torch.arange(math.prod(shape), device=key.device).view(shape)
     return (_mixed(_mixed(places + call * 0x9E3779B1) ^ _mixed(key)) >> 8) * 2.0**-24
 

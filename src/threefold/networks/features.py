@@ -1,4 +1,4 @@
-"""Frozen features by name: of a function of the user's, or of a network that was pretrained."""
+"""Frozen features by name: of a user's function, or of a pretrained network."""
 
 from dataclasses import dataclass
 from hashlib import sha256
@@ -19,10 +19,10 @@ from threefold.values import build
 
 
 def encoder(given: Any, device: str = "cpu") -> Encoder:
-    """What `my_encoder.py:encode`, `package.module:encode`, `conv.pt`, `conv.pt:3` or a function stands for.
+    """The encoder for `my_encoder.py:encode`, `package.module:encode`, `conv.pt`, `conv.pt:3` or a function.
 
-    `conv.pt:3` is the network of seed 3; with `conv.pt:each` every seed has its own. `device`: where a network of a
-    file computes; a function of yours decides about that itself.
+    `conv.pt:3` is the network of seed 3; with `conv.pt:each` every seed has its own. `device`: where a network from a
+    file computes; your own function chooses its device itself.
     """
     if isinstance(given, Encoder):
         return given
@@ -54,7 +54,7 @@ class _Features:
     def __init__(self, name: str, weights: Weights, seed: int, device: str) -> None:
         about = weights.about["network"]
         self.shapes, self.name = _Shapes(tuple(about["shape"]), about["units"]), name
-        with torch.device("meta"):  # modules say how to compute; the weights are the file's
+        with torch.device("meta"):  # modules define the computation; the file has the weights
             network = build(NETWORKS, "network", about["name"], about["hyperparameters"])
             self.net = network.build(self.shapes).eval()
         if weights.fitting(self.net, network.name) != self.net.state_dict().keys():
@@ -68,9 +68,9 @@ class _Features:
         if shape != self.shapes.shape:
             mine, its = written_shape(self.shapes.shape), written_shape(shape)
             raise ThreefoldError(f"features {self.name} are of a network for {mine}, and the data have {its}.")
-        exact = torch.backends.cudnn.flags(allow_tf32=False)  # they are computed once, whatever training rounds to
+        exact = torch.backends.cudnn.flags(allow_tf32=False)  # features do not depend on training's precision
         found: list[Tensor] = []
-        if own := getattr(self.net, "encoding", None):  # what layers before the last ones give
+        if own := getattr(self.net, "encoding", None):  # the output before the last layers
             with exact:
                 hook = own.register_forward_hook(lambda module, args, output: found.append(output))
                 functional_call(self.net, self.state, (inputs.to(self.device),))
@@ -94,7 +94,7 @@ def _pretrained(name: str, file: str, seed: int, device: str) -> Encoder:
         features = _Features(name, weights, seed, device)
     except ThreefoldError:
         raise
-    except Exception as error:  # the code may be the user's
+    except Exception as error:  # the code may be a user's
         raise _unusable(name, "has no network that can be built") from error
     about = repr(sorted(weights.about["network"].items()))
     total = sha256(f"{weights.sum} {about} seed {seed}".encode()).hexdigest()
@@ -102,7 +102,7 @@ def _pretrained(name: str, file: str, seed: int, device: str) -> Encoder:
 
 
 def _each(name: str, file: str, device: str) -> Encoder:
-    """Of each seed of a file its own network."""
+    """An encoder in which each seed of a file has its own network."""
     every = {seed: _pretrained(f"{file}:{seed}", file, seed, device) for seed in load_weights(file).seeds}
     first = next(iter(every.values()))
     total = sha256(" ".join(each.sum for each in every.values()).encode()).hexdigest()

@@ -25,7 +25,7 @@ class GatedDecoder(nn.Module):
 
 
 class FeedbackVAE(nn.Module):
-    """A variational autoencoder that encodes by the classifier's features, or by an encoder of its own."""
+    """A variational autoencoder that encodes with the classifier's features, or with its own encoder."""
 
     def __init__(self, inputs: int, hidden: int, units: int, latent: int, *, encoder: bool, modes: bool) -> None:
         super().__init__()
@@ -59,5 +59,5 @@ class FeedbackVAE(nn.Module):
 
 
 def _log_normal(z: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
-    """Up to a constant, which cancels."""
+    """log N(z; mean, variance), up to a constant, which cancels."""
     return -0.5 * (log_variance + (z - mean) ** 2 / log_variance.exp()).sum(-1)

@@ -1,5 +1,4 @@
-"""What a module of a user's is tried for before it is trained: gradients of one network, of several at once, of one
-sample by itself."""
+"""Checks of a user's module before training: gradients of one network, of several at once, and of single samples."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -14,7 +13,7 @@ from threefold.errors import ThreefoldError
 
 
 def check_each_by_itself(net: nn.Module, name: str, shape: tuple[int, ...], device: str) -> None:
-    """What a sample is tested with, or padded with, must not matter, and it must have a gradient of its own."""
+    """Check that samples of a batch are independent, as batches are padded and gradients are taken per sample."""
     x = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0)).to(device)
     training = net.training
     net.eval()
@@ -37,7 +36,7 @@ class _Done(NamedTuple):
 
 
 def _outputs(net: nn.Module, x: Tensor) -> list[_Done]:
-    """What its modules are given and give, in the order in which they are done."""
+    """The inputs and outputs of its modules, in the order in which they finish."""
     found: list[_Done] = []
 
     def noted(path: str) -> Callable[[nn.Module, Any, Any], None]:
@@ -55,7 +54,7 @@ def _outputs(net: nn.Module, x: Tensor) -> list[_Done]:
 
 
 def _same_rows(three: Tensor, two: Tensor) -> bool:
-    """Of the first two of three samples; what has no row for each tells nothing."""
+    """Are the rows of the first two of three samples the same? True if there is no row for each sample."""
     if len(three) != 3 or three.shape[1:] != two.shape[1:]:
         return True
     one, other = three[:2].nan_to_num(), two.nan_to_num()
@@ -63,17 +62,17 @@ def _same_rows(three: Tensor, two: Tensor) -> bool:
 
 
 def check_gradient(net: nn.Module, name: str, shape: tuple[int, ...], device: str) -> None:
-    """A step takes it by torch.func, which PyTorch does not have for everything."""
+    """Check that torch.func can compute the gradient, which PyTorch does not support for every operation."""
     try:
         _gradient(net, _vectors(net))(*_values(net), torch.zeros(2, *shape, device=device))
-    except Exception as error:  # whatever a user's module raises, or PyTorch for it
+    except Exception as error:  # a user's module may raise anything
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise ThreefoldError(f"network {name} must have a gradient, which torch.func.grad takes: {reason}.") from error
 
 
 def maps(net: nn.Module, shape: tuple[int, ...], device: str) -> bool:
-    """Can logits and gradients of several networks be computed at once? One of a user's may ask for values, or write
-    into its inputs."""
+    """Can logits and gradients of several networks be computed at once? A user's module may read values, or write into
+    its inputs."""
     x = torch.zeros(2, 3, *shape, device=device)
 
     def logits(params: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Any:
@@ -84,8 +83,8 @@ def maps(net: nn.Module, shape: tuple[int, ...], device: str) -> bool:
 
 
 def maps_samples(net: nn.Module, shape: tuple[int, ...], device: str, names: list[str], *, mapped: bool) -> bool:
-    """Can the gradients of these parameters be taken for several samples at once, where networks are mapped for several
-    of those too? Not as many: PyTorch has layers (PReLU) that take one axis for another."""
+    """Can the gradients of these parameters be computed for several samples at once (and several networks, if mapped)?
+    The two numbers differ in the test, as PyTorch has layers (PReLU) that confuse one axis with another."""
     each = vmap(_gradient(net, names), (None, None, 0))
     x, training = torch.zeros(2, 3, 1, *shape, device=device), net.training
     net.eval()
@@ -95,11 +94,11 @@ def maps_samples(net: nn.Module, shape: tuple[int, ...], device: str, names: lis
 
 
 def _gradient(net: nn.Module, names: Sequence[str]) -> Callable[..., dict[str, Tensor]]:
-    """Of a network's logits by some of its parameters, as training takes it."""
+    """The gradient of a network's logits with respect to some parameters, computed as in training."""
 
     def one(params: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
         def total(some: dict[str, Tensor]) -> Tensor:
-            fresh = {name: buffer.clone() for name, buffer in buffers.items()}  # they are written in place
+            fresh = {name: buffer.clone() for name, buffer in buffers.items()}  # buffers are written in place
             logits: Tensor = functional_call(net, {**params, **some, **fresh}, (x,))
             return logits.sum()
 
@@ -110,7 +109,7 @@ def _gradient(net: nn.Module, names: Sequence[str]) -> Callable[..., dict[str, T
 
 
 def _vectors(net: nn.Module) -> list[str]:
-    """The parameters whose gradients take the least time; all if there are none."""
+    """The vector parameters, whose gradients are the cheapest; all if there are none."""
     shapes = {name: p.dim() for name, p in net.named_parameters()}
     return [name for name, dim in shapes.items() if dim < 2] or list(shapes)
 
@@ -127,6 +126,6 @@ def _twice(tree: Any) -> Any:
 def _works(call: Callable[[], Any]) -> bool:
     try:
         call()
-    except Exception:  # whatever a user's module raises under vmap
+    except Exception:  # a user's module may raise anything under vmap
         return False
     return True

@@ -1,4 +1,4 @@
-"""Fully connected layers, and the values that parameters begin with."""
+"""Fully connected layers, and the initial values of parameters."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -32,7 +32,7 @@ class Shift(nn.Module):
 
 
 class Layer(nn.Module):
-    """Weighted input, then bias, as two modules: a gate can stand between them, and each can be tapped on its own."""
+    """Weighted input, then bias, as two modules: a gate can be put between them, and each can be tapped separately."""
 
     def __init__(self, inputs: int, units: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Layer(nn.Module):
 
 
 class Normal(nn.Module):
-    """Numbers to be learned that begin as draws from a standard normal distribution."""
+    """Trainable numbers, initialised from a standard normal distribution."""
 
     def __init__(self, rows: int, columns: int) -> None:
         super().__init__()
@@ -66,15 +66,15 @@ class Hidden(nn.Module):
 
 
 def initial_params(net: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
-    """Initial parameters: uniform in ±1/√fan_in, weights and biases alike; normalisations begin with 1 and 0.
+    """Initial parameters: weights and biases uniform in ±1/√fan_in; normalisations 1 and 0.
 
-    Drawn from the generator, layer by layer, whatever a module would draw for itself.
+    They are drawn from the generator, layer by layer, whatever a module's own initialisation.
     """
     check_parameters(net)
     params: dict[str, Tensor] = {}
     for path, module in net.named_modules():
         parameters = dict(module.named_parameters(path, recurse=isinstance(module, Layer)))
-        if parameters.keys() <= params.keys():  # those of a layer are drawn together
+        if parameters.keys() <= params.keys():  # a layer's parameters are drawn together
             continue
         weight = module.weighted.weight if isinstance(module, Layer) else getattr(module, "weight", None)
         for name, parameter in parameters.items():
@@ -94,7 +94,7 @@ def initial_params(net: nn.Module, generator: torch.Generator) -> dict[str, Tens
 
 
 def check_parameters(net: nn.Module) -> None:
-    """Each parameter of a stack is a tensor of its own, of the usual kind, and all are trained."""
+    """Check that each parameter is a separate tensor of the default type, and that all are trained."""
     names = [[name for name, _ in net.named_parameters(remove_duplicate=once)] for once in (True, False)]
     if tied := sorted(set(names[1]) - set(names[0])):
         raise ThreefoldError(
@@ -112,7 +112,7 @@ def check_parameters(net: nn.Module) -> None:
 
 
 def check_dtype(beginning: str, tensor: Tensor) -> None:
-    """Whatever is computed with is of PyTorch's default kind, float32, or refused in a sentence that begins so."""
+    """Refuse a tensor that is not of PyTorch's default type, float32; `beginning` starts the error."""
     usual, found = (str(kind).removeprefix("torch.") for kind in (torch.get_default_dtype(), tensor.dtype))
     if found != usual:
         raise ThreefoldError(f"{beginning} {usual}, got {found}.")

@@ -7,7 +7,7 @@ from torch.nn.functional import relu
 
 
 class Block(nn.Module):
-    """Two convolutions, and the input added to what they give."""
+    """Two convolutions, with the input added to their output."""
 
     def __init__(self, inputs: int, channels: int, stride: int) -> None:
         super().__init__()

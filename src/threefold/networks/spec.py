@@ -1,4 +1,4 @@
-"""Networks as values: a name and hyperparameters, or a function of the user's."""
+"""Networks as values: a name and hyperparameters, or a user's function."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Protocol
@@ -17,7 +17,7 @@ from threefold.values import Value, as_text, build, check_name, hyper, known, li
 
 
 class Shapes(Protocol):
-    """What a network is built for; a method's `Setting` is one."""
+    """The shapes that a network is built for; a method's `Setting` has them."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...  # of one sample: channels × height × width, or a number of features
@@ -113,13 +113,13 @@ def register_network(name: str, function: Callable[[Any], nn.Module]) -> None:
 
 
 class OwnNetwork:
-    """A network of the user's: a class or function that takes the setting and gives a module.
+    """A user's network: a class or function that takes the setting and returns a module.
 
-    It is known by its own name, however it was imported; `text` is what the command line finds it by, such as
+    It is identified by its own name, however it was imported; `text` is its text on the command line, such as
     `my_nets.py:Net`.
     """
 
-    init = None  # its weights are what the function gives them
+    init = None  # the function sets its weights
 
     def __init__(self, function: Callable[[Any], nn.Module], text: str | None = None) -> None:
         self.function, self.text = function, text
@@ -151,7 +151,7 @@ AnyNetwork = Network | OwnNetwork
 
 
 def find_network(given: Any) -> AnyNetwork:
-    """The network that `cnn:norm=group`, `my_nets.py:Net`, `package.module:Net`, or a class or function stands for."""
+    """The network for `cnn:norm=group`, `my_nets.py:Net`, `package.module:Net`, or a class or function."""
     if isinstance(given, OwnNetwork):
         return given
     if isinstance(given, Network):
@@ -175,5 +175,5 @@ def find_network(given: Any) -> AnyNetwork:
 
 
 def written_shape(shape: tuple[int, ...]) -> str:
-    """What one sample is, in words."""
+    """The shape of a sample, in words."""
     return f"{shape[0]} features" if len(shape) == 1 else f"the shape {as_text(list(shape))}"

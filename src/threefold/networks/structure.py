@@ -1,4 +1,4 @@
-"""What there is to know about a classifier: its hidden layers and features, found out by sending nothing through it."""
+"""The structure of a classifier: its hidden layers and features, determined by a trial forward pass."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,10 +24,10 @@ class HiddenLayer:
     """A layer whose units can be gated."""
 
     path: str  # of its weights
-    end: str  # of what follows them before the activation: itself, its bias or a normalisation
+    end: str  # of the last module before the activation: itself, its bias or a normalisation
     units: int
-    last: bool  # are the units the last axis of its output, as a linear layer's, or the channels?
-    by_sample: bool = True  # has it a row for each sample, so that each can be gated by itself?
+    last: bool  # are its units the last axis of its output, as a linear layer's, not the channels?
+    by_sample: bool = True  # does its output have a row for each sample, so that samples can be gated separately?
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class Structure:
     mapped: bool  # can one call do the work of all networks of a stack? For convolutions that is slower
     samples_mapped: bool  # can the gradients for several samples be taken at once?
     capturable: bool  # does it compute without asking for values, so that a step can be captured as a CUDA graph?
-    has_modes: bool  # may it compute something else in training than in use?
+    has_modes: bool  # may it compute something different in training mode?
 
     @classmethod
     def of(
         cls, net: nn.Module, name: str, shape: tuple[int, ...], units: int, device: str = "meta", *, own: bool = False
     ) -> "Structure":
-        """Of a classifier that must turn inputs of this shape into `units` logits. `own`: it is a user's, and may do
+        """The structure of a classifier from inputs of this shape to `units` logits. `own`: it is a user's, and may do
         anything."""
         check_parameters(net)
         features = "features" if isinstance(getattr(net, "features", None), nn.Module) else None
@@ -102,7 +102,7 @@ class Structure:
 
     @contextmanager
     def gated(self, net: nn.Module, gates: Sequence[Tensor], on: GateOn) -> Iterator[None]:
-        """The network with its hidden units multiplied by gates: for each layer a factor per unit, or per sample too.
+        """The network with its hidden units multiplied by gates: for each layer one factor per unit, or per sample too.
 
         Before the activation, which need not be a module: what is zero there is zero after each of ours.
         """
@@ -114,7 +114,7 @@ class Structure:
 
     @contextmanager
     def tapped(self, net: nn.Module) -> Iterator[list[Tensor]]:
-        """The features of what is sent through the network meanwhile, a row for each sample."""
+        """Collects the features of inputs sent through the network in this context, a row for each sample."""
         found: list[Tensor] = []
         if self.features:
             module = net.get_submodule(self.features)
@@ -146,7 +146,7 @@ def _gate(layer: HiddenLayer, gate: Tensor, *, keeps_bias: bool) -> Callable[[nn
 
 
 def _along_units(layer: HiddenLayer, factors: Tensor, output: Tensor) -> Tensor:
-    """A number per unit, or per sample and unit, to multiply an output with: the same at all places of a sample."""
+    """Factors per unit, or per sample and unit, shaped to broadcast over an output's positions."""
     places = [1] * (output.dim() - 2)
     if not layer.last:
         return factors.view(*factors.shape, *places)
@@ -163,17 +163,17 @@ class _Call:
 
     @property
     def channels(self) -> int:
-        """Units, where the module is linear: a sample may have several places there."""
+        """The number of units; a linear module may be applied at several positions of a sample."""
         return self.shape[-1] if isinstance(self.module, nn.Linear) else self.shape[0]
 
     @property
     def is_leaf(self) -> bool:
-        """Is it a layer? One whose weights are computed by modules of its own is, too."""
+        """Is it a layer, including one whose weights its own submodules compute (parametrisation)?"""
         return isinstance(self.module, Weighted) or not list(self.module.children())
 
 
 def _weighted(calls: list[_Call], name: str) -> list[_Call]:
-    """The calls of layers with weights, in their order."""
+    """The calls of layers with weights, in order."""
     found = [call for call in calls if isinstance(call.module, Weighted)]
     for call in found:
         if sum(call.module is other.module for other in found) > 1:
@@ -204,7 +204,7 @@ def _feature_size(calls: list[_Call], features: str | None, output: _Call | None
 
 
 def _hidden(calls: list[_Call], call: _Call, by_sample: bool) -> HiddenLayer:
-    """What is called next may belong to the layer: its bias, or a normalisation of its channels."""
+    """The hidden layer of a call, including a following bias or normalisation of its channels."""
     leaves = [each for each in calls if each.is_leaf]
     after = leaves[leaves.index(call) + 1 :]
     end = call
@@ -214,7 +214,7 @@ def _hidden(calls: list[_Call], call: _Call, by_sample: bool) -> HiddenLayer:
 
 
 def _use(net: nn.Module, name: str, x: Tensor) -> None:
-    """The network as in a test, which must change nothing: what is learned afterwards would depend on it."""
+    """Run the network in eval mode and check that no buffer changes, as training would then depend on tests."""
 
     def versions() -> dict[str, tuple[int, int]]:
         return {path: (id(buffer), buffer._version) for path, buffer in net.named_buffers()}
@@ -229,7 +229,7 @@ def _use(net: nn.Module, name: str, x: Tensor) -> None:
 
 
 def _by_products(call: _Call) -> bool:
-    """Is a sample's gradient of this layer's weights a product? A class or a hook of a user's may do anything."""
+    """Is a sample's gradient of this layer's weights a matrix product? Not if a user's class or hook may change it."""
     module = call.module
     if module._forward_hooks:
         return False
@@ -239,7 +239,7 @@ def _by_products(call: _Call) -> bool:
 
 
 def _may_have_modes(module: nn.Module) -> bool:
-    """A module of a user's may look at `self.training`."""
+    """May a module depend on `self.training`? A user's module may."""
     from threefold.networks.dropout import Dropout
 
     return isinstance(module, Dropout) or not type(module).__module__.startswith(("torch.nn.", "threefold.networks."))
@@ -247,7 +247,7 @@ def _may_have_modes(module: nn.Module) -> bool:
 
 @contextmanager
 def _recorded(net: nn.Module, name: str) -> Iterator[tuple[list[_Call], "_Operations"]]:
-    """The calls of a network's modules, and its operations; randomness that is not addressed is an error."""
+    """Record the calls of a network's modules, and its operations; randomness that is not addressed is an error."""
     calls: list[_Call] = []
     inside: list[str] = [""]
 
@@ -272,15 +272,15 @@ def _recorded(net: nn.Module, name: str) -> Iterator[tuple[list[_Call], "_Operat
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Looks at each operation for three things.
+    """Checks each operation for three things.
 
-    One that draws from PyTorch's generator would make a network depend on the others in its stack; one that asks for a
-    value (`if x.mean() > 0:`) makes a GPU wait; one that uses a layer's weights elsewhere adds to their gradient.
+    Drawing from PyTorch's generator would make a network depend on the others in its stack; reading a value (`if
+    x.mean() > 0:`) synchronises with the GPU; using a layer's weights elsewhere adds to their gradient.
     """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """PyTorch would import its compiler for this, which takes seconds."""
+        """Overridden, as PyTorch would import its compiler for this, which takes seconds."""
         return False
 
     def __init__(self, name: str, inside: list[str], owners: Mapping[int, str]) -> None:
@@ -304,7 +304,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _without_dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Attention counts as random whether anything drops out or not."""
+    """Is this attention without dropout? PyTorch marks attention as random in any case."""
     given = dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | dict(kwargs)
     has_one = any(each.name == "dropout_p" for each in func._schema.arguments)
     return has_one and not given.get("dropout_p", 0.0)

@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate, relu, softplus
 from threefold.networks.layers import Hidden, Layer
 
 LATENT = 100
-AT_ONCE = {True: 1 << 22, False: 1 << 20}  # numbers decoded at once by each network: on a GPU, elsewhere
+AT_ONCE = {True: 1 << 22, False: 1 << 20}  # numbers decoded at once by each network: on a GPU (True), or elsewhere
 CHANNELS = (32, 64, 128)
 
 
@@ -20,7 +20,7 @@ class VAE(nn.Module):
     """A symmetric variational autoencoder with two hidden layers to either side (section A.3)."""
 
     def __init__(self, inputs: int, hidden: int, latent: int = LATENT, *, layers: int = 2, binary: bool = True) -> None:
-        """`binary`: inputs are chances; else numbers of a normal distribution with variance 1."""
+        """`binary`: inputs are probabilities; else they are normally distributed with variance 1."""
         super().__init__()
         self.binary = binary
         self.encoder: nn.Module = Hidden([inputs, *[hidden] * layers])
@@ -35,7 +35,7 @@ class VAE(nn.Module):
     def forward(self, x: Tensor, noise: Tensor) -> Tensor:
         """The loss of each sample (equations 11 to 13), per pixel: both terms divided by the number of pixels.
 
-        The paper states the two terms as what is maximised; the loss is their negative.
+        The paper gives the two terms as quantities to maximise; the loss is their negative.
         """
         h, x = self.encode(x), x.flatten(1)
         mean, log_variance = self.mean(h), self.log_variance(h)
@@ -50,7 +50,7 @@ class VAE(nn.Module):
 
 
 class ConvolutionalVAE(VAE):
-    """The same for images: convolutions that halve them, and on the way back ones that double them."""
+    """The same for images: convolutions that halve them, and transposed ones that double them again."""
 
     def __init__(self, shape: Sequence[int], latent: int = LATENT) -> None:
         channels, height, width = shape
@@ -105,7 +105,7 @@ class _Pixels(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The half of a VAE that turns latent variables into images, as a module to call with the VAE's parameters."""
+    """The decoder of a VAE, as a module to call with the VAE's parameters."""
 
     def __init__(self, vae: VAE) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Likelihood(nn.Module):
     def forward(self, x: Tensor, noise: Tensor) -> Tensor:
         """log of the mean over samples of p(x|z) p(z) / q(z|x), with z = μ + σ · noise, up to a constant.
 
-        p(x|z) is normal with variance 1. In pieces, so that memory grows neither with samples nor with inputs.
+        p(x|z) is normal with variance 1. Computed in pieces, so that memory grows with neither samples nor inputs.
         """
         x, weight = x.flatten(1), self.pixels.weighted.weight
         room = AT_ONCE[x.is_cuda] // (weight.shape[0] if self.binary else weight.shape[1])
@@ -145,7 +145,7 @@ class Likelihood(nn.Module):
         return torch.stack(found).logsumexp(0) - log(len(noise))
 
     def _error(self, x: Tensor, z: Tensor) -> Tensor:
-        """‖x − decoded‖², inputs × samples. Where that is Wh + b, by WᵀW: h is much smaller than x."""
+        """‖x − decoded‖², inputs × samples. If decoded = Wh + b, it is computed by WᵀW, as h is much smaller than x."""
         h: Tensor = self.decoder(z)
         if self.binary:
             return (x.unsqueeze(1) - torch.sigmoid(self.pixels(h))).square().sum(-1)

@@ -1,4 +1,4 @@
-"""Weights that were kept: to begin with, or to compute features with."""
+"""Saved weights, used for initialisation or to compute features."""
 
 import warnings
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from threefold.errors import ThreefoldError
 from threefold.memory import in_bytes, memory_limit
 from threefold.reading import check_plain, check_saved, read_file
 
-FORMAT = "threefold pretrained network 1"  # what `threefold pretrain` writes says so of itself
-TENSORS, VALUES = 10_000, 1_000_000  # the most of a file, and of what is said in it
-NAME = 1000  # characters of a tensor's
+FORMAT = "threefold pretrained network 1"  # identifies what `threefold pretrain` writes
+TENSORS, VALUES = 10_000, 1_000_000  # limits for a file, and for its description
+NAME = 1000  # characters of a tensor's name
 NUMBERS = {
     torch.float16,
     torch.bfloat16,
@@ -29,29 +29,29 @@ NUMBERS = {
     torch.uint8,
     torch.bool,
 }
-OUTPUT = "output."  # what the names in the output layer of our networks begin with
+OUTPUT = "output."  # prefix of the names in our networks' output layer
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The parameters and buffers of one network, or of several, each trained with a seed of its own.
+    """The parameters and buffers of one network, or of several, each trained with its own seed.
 
-    They are known by their sum, so two files that hold the same are the same.
+    They are identified by their checksum, so files with the same content are equal.
     """
 
     sum: str  # SHA-256
-    file: str | None = field(default=None, compare=False)  # None: only the sum is known
+    file: str | None = field(default=None, compare=False)  # None: only the checksum is known
     seeds: tuple[int, ...] = field(default=(1,), compare=False)
     state: Mapping[str, Tensor] = field(default_factory=dict, compare=False)  # networks × …
-    about: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what `threefold pretrain` says of them
+    about: Mapping[str, Any] = field(default_factory=dict, compare=False)  # their description by `threefold pretrain`
 
     def of_seed(self, seed: int) -> dict[str, Tensor]:
-        """The network that was trained with this seed, or where there is none, number 1 + (seed − 1) mod n of n."""
+        """The network trained with this seed, or if there is none, number 1 + (seed − 1) mod n of n."""
         place = self.seeds.index(seed) if seed in self.seeds else (seed - 1) % len(self.seeds)
         return {name: value[place] for name, value in self.state.items()}
 
     def fitting(self, net: nn.Module | Mapping[str, Tensor], network: str) -> set[str]:
-        """The names of what a network takes: all that it has, its output layer only where that is of the same shape."""
+        """The names that a network takes: all of its own, but the output layer only if it has the same shape."""
         wanted = net.state_dict() if isinstance(net, nn.Module) else net
         output = {name for name in wanted if name.startswith(OUTPUT)}
         same = all(name in self.state and self.state[name].shape[1:] == wanted[name].shape for name in output)
@@ -70,7 +70,7 @@ class Weights:
     def put_into(
         self, seed: int, network: str, params: dict[str, Tensor], buffers: dict[str, Tensor]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What a network with this seed begins with, its own values where the weights have none."""
+        """The initial values of a network with this seed, its own where the weights have none."""
         names, own = self.fitting({**params, **buffers}, network), self.of_seed(seed)
 
         def taken(values: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -83,7 +83,7 @@ class Weights:
 
 
 def load_weights(path: str) -> Weights:
-    """A state dict that `torch.save` wrote, or what `threefold pretrain` wrote. Nothing in it is ever executed."""
+    """Load a state dict of `torch.save`, or a file of `threefold pretrain`. Nothing in it is ever executed."""
     state, seeds, about = _parted(path, _read(path))
     digest = sha256(repr(seeds).encode())
     for name, value in sorted(state.items()):
@@ -93,7 +93,7 @@ def load_weights(path: str) -> Weights:
 
 
 def _read(path: str) -> Any:
-    """What a file holds, which must not be more in memory than on the disk."""
+    """A file's content, which must not be larger in memory than on disk."""
     try:
         content = read_file(path, memory_limit() // 4)
     except OSError as error:
@@ -110,12 +110,12 @@ def _read(path: str) -> Any:
             return torch.load(BytesIO(content), map_location="cpu", weights_only=True)
         except UnpicklingError as error:
             raise _refused(path, "holds more than tensors, which is never loaded") from error
-        except Exception as error:  # whatever a damaged file makes PyTorch raise
+        except Exception as error:  # for a damaged file PyTorch may raise anything
             raise _refused(path, "is damaged and cannot be read") from error
 
 
 def _parted(path: str, found: Any) -> tuple[dict[str, Tensor], tuple[int, ...], dict[str, Any]]:
-    """The networks' state with their seeds, and what else is said of them."""
+    """The networks' state with their seeds, and their description."""
     if not isinstance(found, Mapping):
         raise _refused(path, f"holds a {type(found).__name__}")
     if found.get("format") != FORMAT:
@@ -137,7 +137,7 @@ def _parted(path: str, found: Any) -> tuple[dict[str, Tensor], tuple[int, ...], 
 
 
 def _tensors(path: str, found: Any) -> dict[str, Tensor]:
-    """Checked: plain tensors by name, of finite numbers, not larger than memory."""
+    """The content, checked: plain tensors by name, with finite numbers, that fit into memory."""
     if not isinstance(found, Mapping) or not found:
         raise _refused(path, "holds no tensors")
     size = 0
@@ -152,7 +152,7 @@ def _tensors(path: str, found: Any) -> dict[str, Tensor]:
     if size > (free := memory_limit() // 4):
         raise _refused(path, f"has tensors of {in_bytes(size)}, and {in_bytes(free)} may be used")
     for name, value in found.items():
-        if not value.float().isfinite().all():  # as a network will have them
+        if not value.float().isfinite().all():  # in float32, as networks have them
             raise _refused(path, f"has numbers in {name[:60]} that are not finite")
     return {name: value.detach() for name, value in found.items()}
 

@@ -1,4 +1,4 @@
-"""Tables, figures and pages of what was measured."""
+"""Tables, figures and pages of results."""
 
 import sys
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from pathlib import Path
 from threefold.experiments.section import Section
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "html")
-HEADS = {  # how a file begins: a later report may replace it, and nothing that begins in another way
+HEADS = {  # how a file begins: a later report replaces only files that begin like this
     "terminal": "threefold report\n",
     "markdown": "<!-- threefold report -->\n",
     "latex": "% threefold report\n",
@@ -37,7 +37,7 @@ def _terminal(sections: Sequence[Section], plain: bool) -> str:
 
     from threefold.report import terminal
 
-    text = StringIO()  # not a capture, which writes to standard output nevertheless, if only nothing
+    text = StringIO()  # not rich's capture, which still writes to standard output, even if nothing
     console = Console(file=text, **({"width": 120, "color_system": None} if plain else {"force_terminal": True}))
     console.print(terminal.render(sections, narrow=console.width < 120))
     lines = (line.rstrip() for line in text.getvalue().splitlines())
@@ -45,7 +45,7 @@ def _terminal(sections: Sequence[Section], plain: bool) -> str:
 
 
 def save_figures(sections: Sequence[Section], folder: str | Path, formats: Sequence[str] | None = None) -> list[Path]:
-    """Every figure as SVG, PDF and PNG in a folder; answers the files."""
+    """Save every figure as SVG, PDF and PNG in a folder; returns the files."""
     from threefold.report import figures
 
     return figures.save(sections, folder, formats or figures.FORMATS)

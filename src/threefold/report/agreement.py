@@ -1,8 +1,7 @@
-"""How well the published numbers are reproduced by standard errors alone, where the verdicts allow half a point.
+"""How well the published numbers are reproduced by standard errors alone, without the verdicts' half point.
 
-For each published number z = (ours − published) / √(SEM² + SEM²), the statistic of Welch's test. If both sides drew
-from one distribution, z would be about normal: 95% of all within 2, 99.7% within 3, and all of them on the diagonal of
-a quantile plot.
+For each published number z = (ours − published) / √(SEM² + SEM²), the statistic of Welch's test. If both sides came
+from one distribution, z would be about normal: 95% within 2, 99.7% within 3, all on the diagonal of a quantile plot.
 """
 
 import math
@@ -27,8 +26,8 @@ FORMULA = (
 
 
 def judged_once(tables: Iterable[ResultTable]) -> dict[Published, TableCell]:
-    """A cell for each published number. One that several experiments have is judged by the first of the paper's: others
-    may take another reading on purpose."""
+    """A cell for each published number. If several experiments have it, the first of the paper's is used, as others may
+    deliberately interpret a method differently."""
     found: dict[Published, TableCell] = {}
     for table in sorted(tables, key=lambda table: table.section.name not in PAPER):
         for cell in table.cells:
@@ -39,7 +38,7 @@ def judged_once(tables: Iterable[ResultTable]) -> dict[Published, TableCell]:
 
 @dataclass(frozen=True, eq=False)
 class Deviation:
-    """A published number and how far ours is from it, in combined standard errors."""
+    """A published number and the distance of ours from it, in combined standard errors."""
 
     published: Published
     cell: TableCell
@@ -52,7 +51,7 @@ class Deviation:
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """All that could be judged, the furthest below first."""
+    """All numbers that could be judged, in ascending order of z."""
 
     found: Sequence[Deviation]
 
@@ -71,7 +70,7 @@ class Agreement:
 
     @property
     def sentence(self) -> str:
-        """Empty where there is nothing to judge."""
+        """The summary; empty if there is nothing to judge."""
         if not self.found:
             return ""
         many = len(self.found)
@@ -83,7 +82,7 @@ class Agreement:
 
     @property
     def beyond(self) -> list[list[str]]:
-        """The cells further away than three: which, both numbers, the difference in points and in standard errors."""
+        """Cells with |z| above three: the cell, both numbers, the difference in points and in standard errors."""
         far = [each for each in self.found if abs(each.z) > WITHIN[-1]]
         return [
             [each.name, plus_minus(each.cell.accuracy), theirs(each.published), signed(_points(each)), signed(each.z)]
@@ -92,12 +91,12 @@ class Agreement:
 
     @property
     def plotted(self) -> bool:
-        """Are they enough for a quantile plot?"""
+        """Are there enough for a quantile plot?"""
         return len(self.found) > 1
 
     @cached_property
     def chart(self) -> Chart:
-        """The quantile plot: each z over what the same place in a normal sample of that size is expected to have."""
+        """The quantile plot: each z over the expected value of the same rank in a normal sample of that size."""
         many = len(self.found)
         expected = [float(ndtri((place + 0.5) / many)) for place in range(many)]
         measured = [_point(each.z) for each in self.found]

@@ -1,4 +1,4 @@
-"""Figure C.1: accuracy over the number of samples that may be stored, with the other methods beside it."""
+"""Figure C.1: accuracy over the number of stored samples, compared with methods that store none."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ def _panel(
 
 
 def stored(cell: Cell) -> tuple[int | None, str]:
-    """The memory budget of a cell, None if it has none, and what the samples are stored for."""
+    """The memory budget of a cell (None if it has none), and what the samples are used for."""
     part = next((p for p in cell.method.parts if isinstance(getattr(p, "budget", None), int)), None)
     if part is None:
         return None, title(cell.method)
@@ -87,8 +87,8 @@ def stored(cell: Cell) -> tuple[int | None, str]:
 
 
 def _levels(here: Sequence[Result], tables: Sequence[Result], labels: Mapping[Result, str]) -> list[Level]:
-    """The methods without a memory: of this experiment, or else of a table that was trained in the same way; each with
-    all its seeds, should a table have more of them."""
+    """The methods without a memory, from this experiment or else from a table that was trained in the same way, each
+    with all its seeds, even if the table has more of them."""
     like = here[0].cell
     alike = [
         r

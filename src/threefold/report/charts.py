@@ -1,4 +1,4 @@
-"""Which figures there are to draw beside those of single cells."""
+"""The figures of whole experiments, in addition to those of single tables."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ from threefold.results import Ordered
 
 
 def charts(sections: Sequence[Section]) -> list[tuple[Section, Chart]]:
-    """One figure for each experiment over budgets; one for each stream of an experiment over hyperparameters, of one
-    that looks at what happens after a switch of tasks, or of one that has seeds in several orders of the tasks."""
+    """One figure for each experiment over budgets; one for each stream of an experiment over hyperparameters, about the
+    steps after a switch of tasks, or with seeds in several orders of the tasks."""
     every = [result for section in sections if section.kind == "table" for result in section.results]
     tables = [result for result in every if not any(isinstance(seed, Ordered) for seed in result.seeds)]
     found = []

@@ -1,4 +1,4 @@
-"""A report as headings, paragraphs, lists and tables of text: what terminal, Markdown and LaTeX render alike."""
+"""A report as headings, paragraphs, lists and tables of text, which terminal, Markdown and LaTeX render."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Table:
-    """`left` columns are text, the rest numbers. A rule is drawn where `groups` (one for each row) changes."""
+    """The first `left` columns are text, the rest numbers. A rule is drawn where `groups` (one per row) changes."""
 
     caption: str
     header: Sequence[str]
@@ -50,7 +50,7 @@ Block = Heading | Text | Items | Table
 
 
 NARROW = {"Method": "Scenario", "Accuracy": "Range", "Published": "Difference [95%]", "Verdict": "Allowed"}
-"""Columns of the evidence that share one in a narrow table."""
+"""Columns of the evidence that are merged in a narrow table."""
 Layout = Literal["page", "screen", "narrow"]
 """How wide a table may be: for a page, for a terminal of 120 columns, or for one of 80."""
 
@@ -91,7 +91,7 @@ def closing(sections: Sequence[Section]) -> Iterator[Block]:
 
 
 def agreement(found: Agreement) -> Iterator[Block]:
-    """The second rule of judgement: standard errors alone."""
+    """The second criterion: standard errors alone."""
     if found.sentence:
         yield Text(found.sentence)
     if found.beyond:
@@ -100,7 +100,7 @@ def agreement(found: Agreement) -> Iterator[Block]:
 
 
 def opening(section: Section) -> Iterator[Block]:
-    """What a reader must know before the numbers."""
+    """What a reader needs to know before the numbers."""
     if section.results or section.refused:
         yield Text(selection(section))
     if not section.results:
@@ -131,12 +131,12 @@ def _result_table(table: ResultTable, layout: Layout) -> Iterator[Block]:
 
 
 def below(table: ResultTable) -> list[str]:
-    """What stands below the comparison of methods: what its signs mean, and by which rules they were read."""
+    """The notes below the comparison of methods: its legend, and how methods were interpreted."""
     return [text for text in (legend(table), footnote(table.section)) if text]
 
 
 def legend(table: ResultTable) -> str:
-    """What the signs in a table mean, as far as there are any."""
+    """The meanings of the signs that occur in a table."""
     signs = [f"{sign} {meaning}" for sign, meaning in SIGNS.items() if any(e.symbol == sign for e in table.cells)]
     if table.refused:
         signs.append(f"{DASH} cannot be used there")
@@ -153,7 +153,7 @@ SIGNS = {
 
 
 def comparison(table: ResultTable, layout: Layout = "page") -> Table:
-    """Methods × scenarios, ours beside the published, if anything is; in a narrow table above it."""
+    """Methods × scenarios, our numbers next to the published ones, if any; in a narrow table above them."""
     published = any(e.paper for e in table.cells)
     beside = published and layout != "narrow"
     below = "; below: published" if published and layout == "narrow" else ""
@@ -172,7 +172,7 @@ def comparison(table: ResultTable, layout: Layout = "page") -> Table:
     seeds = seeds_of([e.accuracy for e in table.cells])
     caption = f"{table.heading}: average accuracy over all tasks, per cent (mean ± SEM of {seeds}{below})"
     groups = [strategy for strategy, _ in table.rows]
-    if layout != "page":  # rules between the groups are enough
+    if layout != "page":  # rules separate the groups
         return Table(caption, header, rows, groups)
     names = ["" if place and groups[place - 1] == name else name for place, name in enumerate(groups)]
     named = [[name, *row] for name, row in zip(names, rows, strict=True)]
@@ -180,12 +180,12 @@ def comparison(table: ResultTable, layout: Layout = "page") -> Table:
 
 
 def _theirs(found: TableCell | None) -> str:
-    """The paper's number; a mark goes below it, as columns are many."""
+    """The paper's number, with any mark on a second line to save width."""
     return found.theirs.replace(" (", "\n(") if found else ""
 
 
 def evidence(cells: Sequence[TableCell], caption: str, layout: Layout = "page") -> Table:
-    """A row for each cell. In a narrow table two columns share one."""
+    """A row for each cell. A narrow table merges columns."""
     columns = {
         "Method": [e.row for e in cells],
         "Scenario": [e.column for e in cells],
@@ -198,7 +198,7 @@ def evidence(cells: Sequence[TableCell], caption: str, layout: Layout = "page") 
         "Allowed": [number(e.verdict.allowed) if e.verdict else DASH for e in cells],
         "Verdict": [f"{e.symbol} {e.judgement}".strip() for e in cells],
     }
-    if layout == "screen":  # it stands in the table above
+    if layout == "screen":  # it is in the table above
         del columns["Published"]
     if layout == "narrow":
         columns = {
@@ -210,7 +210,7 @@ def evidence(cells: Sequence[TableCell], caption: str, layout: Layout = "page") 
 
 
 def metrics(some: MetricTable, caption: str, layout: Layout = "page") -> Table:
-    """A row for each cell. Where a table must not be wide, means alone."""
+    """A row for each cell; only means where a table must not be wide."""
     brief, narrow = layout != "page", layout == "narrow"
     rows = []
     for cell, values in some.rows:
@@ -240,7 +240,7 @@ def _chart(chart: Chart) -> Iterator[Block]:
 
 
 def selected(chart: Chart) -> Table:
-    """The value that the paper chose, the best of ours, and what a learner could have chosen; what each leads to."""
+    """The value that the paper chose, our best, and what a learner could have chosen, with the accuracy of each."""
     found = chart.selected
     columns = {
         "Paper selected": [s.paper for s in found],
@@ -291,7 +291,7 @@ def _spread(value: Summary) -> str:
 
 
 def claims(found: Sequence[Statement]) -> Iterator[Block]:
-    """The paper's statements, whether they hold, and the numbers that show it."""
+    """The paper's statements, whether they hold, and the numbers behind that."""
     if found:
         yield Heading("What the paper says of it", 3)
     for statement in found:

@@ -37,7 +37,7 @@ MARKS: dict[By, dict[str, Any]] = {
 
 
 def draw_chart(chart: Chart) -> Figure:
-    """Rows and columns of panels; the legend in places that are left empty, or else above."""
+    """Rows and columns of panels, with the legend in an empty cell, or else above."""
     rows, columns = chart.rows, chart.columns
     tall = 2.45 if any(panel.levels or panel.measured != ACCURACY for panel in chart.panels) else 1.75
     figure = Figure(figsize=(WIDTH if len(columns) > 1 else 3.8, len(rows) * tall + 0.5), layout="constrained")
@@ -87,7 +87,7 @@ def _panel(panel: Panel, axis: Axes) -> None:
 
 
 def _runs(panel: Panel, axis: Axes) -> None:
-    """Each run as a dot, the mean and the standard deviation, for each name across."""
+    """Each run as a dot, with mean and standard deviation, for each name on the horizontal axis."""
     for side, line in enumerate(panel.lines):
         for x, value in zip(line.x, line.values, strict=True):
             at = x + (side - (len(panel.lines) - 1) / 2) * 0.4
@@ -104,7 +104,7 @@ def _runs(panel: Panel, axis: Axes) -> None:
 
 
 def _mark(axis: Axes, panel: Panel, mark: Mark) -> None:
-    """A ring, a dot, or a triangle that points down at the place; on the axis where there is no accuracy."""
+    """A ring, a dot, or a triangle that points down at the value; on the axis if there is no accuracy."""
     color = _color(panel.lines[mark.line])
     known = mark.value is not None and not math.isnan(mark.value.mean)
     y = mark.value.mean if mark.value and known else axis.get_ylim()[0]
@@ -134,12 +134,12 @@ def _limits(axis: Axes, panel: Panel) -> None:
     low, high = limits_of(panel)
     axis.set_ylim(low, high)
     axis.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    if panel.lost:  # a line without points would have no size, and the layout none either
+    if panel.lost:  # a line without points has no extent, which breaks the layout
         axis.plot(panel.lost, [low] * len(panel.lost), clip_on=False, **CROSS)
 
 
 def _label_levels(axis: Axes, panel: Panel) -> None:
-    """Names of the horizontal lines at the right edge, pushed apart where they would overlap."""
+    """Names of the horizontal lines at the right edge, moved apart where they would overlap."""
     if not panel.levels:
         return
     low, high = axis.get_ylim()
@@ -154,7 +154,7 @@ def _label_levels(axis: Axes, panel: Panel) -> None:
 
 
 def _legend(figure: Figure, chart: Chart, empty: Sequence[Axes]) -> None:
-    """Curves and marks; shades apart from them."""
+    """A legend of curves and marks, and a separate one of shades."""
     by = chart.selected_by
     handles: list[Line2D] = []
     shades: list[Line2D] = []
@@ -178,8 +178,7 @@ def _legend(figure: Figure, chart: Chart, empty: Sequence[Axes]) -> None:
 
 
 def _marker(line: Line, small: bool) -> tuple[str, float]:
-    """Small where selected values are marked on the same curve, none where there are many curves or points that one
-    curve joins."""
+    """A small marker if selected values are marked on the same curve; none with many curves or joined points."""
     if line.names:
         return "o", 2.2
     if line.shade is not None or len(line.x) > MANY:
@@ -188,7 +187,7 @@ def _marker(line: Line, small: bool) -> tuple[str, float]:
 
 
 def _in_any_font(value: float, text: str) -> str:
-    """Few fonts have small digits above the line; matplotlib makes them of large ones."""
+    """Few fonts have superscript digits, so matplotlib typesets them."""
     return text if text.isascii() else rf"$\mathdefault{{10^{{{round(math.log10(value))}}}}}$"
 
 
@@ -201,7 +200,7 @@ def _darker(color: str) -> str:
 
 
 def draw_curves(table: ResultTable) -> Figure:
-    """Accuracy on each task as training goes on, a panel for each cell."""
+    """Accuracy on each task in the course of training, a panel for each cell."""
     tasks = table.cells[0].cell.stream.tasks
     figure, axes = panels_of(table, WIDTH, 0.92)
     for found, axis in filled(table, axes):
@@ -283,7 +282,7 @@ def draw_pictures(table: ResultTable, kept: str) -> Figure:
 
 
 def panels_of(table: ResultTable, wide: float, height: float) -> tuple[Figure, dict[tuple[str, str], Axes]]:
-    """A panel for each place of the table."""
+    """A panel for each cell of the table."""
     methods = [row for _, row in table.rows]
     figure = Figure(figsize=(max(3.6, wide * min(1, len(table.columns) / 3)), len(methods) * height + 0.8))
     figure.set_layout_engine(ConstrainedLayoutEngine(h_pad=0.02, w_pad=0.03, hspace=0.02))
@@ -301,7 +300,7 @@ def panels_of(table: ResultTable, wide: float, height: float) -> tuple[Figure, d
 
 
 def filled(table: ResultTable, axes: dict[tuple[str, str], Axes]) -> Iterator[tuple[TableCell, Axes]]:
-    """The panels with something to draw. Numbers stand at the outermost of them only; the rest says why it is empty."""
+    """The panels with something to draw. Only the outermost have tick labels; empty ones show the reason."""
     drawn = {(e.row, e.column) for e in table.cells if e.learned}
     methods = [row for _, row in table.rows]
     for place, axis in axes.items():
@@ -316,7 +315,7 @@ def filled(table: ResultTable, axes: dict[tuple[str, str], Axes]) -> Iterator[tu
 
 
 def say_who_survived(axis: Axes, found: TableCell) -> None:
-    """Below a panel that is a mean over some of the seeds only."""
+    """Note below a panel that its mean is over some of the seeds only."""
     if found.survivors:
         axis.set_xlabel(fill(found.survivors, 22), fontsize=5.5, labelpad=1)
 

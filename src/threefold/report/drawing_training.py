@@ -21,7 +21,7 @@ RING: dict[str, Any] = {
     "markeredgecolor": "black",
     "markeredgewidth": 0.7,
 }
-COLUMNS = 400  # in which points of a panel can be told apart in print
+COLUMNS = 400  # of distinguishable points in a printed panel
 
 
 def draw_training(table: ResultTable) -> Figure:

@@ -1,4 +1,4 @@
-"""Accuracy during training, averaged over seeds: a curve for each task, and what a switch does to the earlier tasks."""
+"""Accuracy during training, averaged over seeds: a curve for each task, and the effect of switches on earlier tasks."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -15,20 +15,20 @@ from threefold.results.curve import STEPS
 from threefold.results.metrics import Gap, gaps
 
 Array = NDArray[np.float64]
-SEEN = 1.0  # points of accuracy: a gap that is less deep is not marked
+SEEN = 1.0  # per cent points: shallower gaps are not marked
 END = STEPS + 1  # the step of a task's last point, whose number may differ between seeds
 SHOWN = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)  # steps after a switch that tables list
 
 
 @dataclass(frozen=True, eq=False)
 class During:
-    """The curves of one cell. Points are those at which all seeds were tested that did not diverge."""
+    """The curves of one cell, at points where all seeds that did not diverge were tested."""
 
     steps: Sequence[int]  # of training so far
-    tasks: NDArray[np.int64]  # in whose training each point lies
+    tasks: NDArray[np.int64]  # the task in training at each point
     mean: Array  # points × tasks
     sem: Array
-    switches: Sequence[int]  # steps after which the second task begins, the third, …; or in the middle of a fade
+    switches: Sequence[int]  # steps after which the second task begins, the third, …; or the middle of each fade
     gaps: Sequence[Gap]  # of the mean over seeds
 
     def earlier(self) -> Array:
@@ -38,9 +38,9 @@ class During:
 
 
 def during(result: Result) -> During | None:
-    """None where tasks were tested at their ends only, or all seeds diverged.
+    """The curves of a result; None if tasks were tested at their ends only, or all seeds diverged.
 
-    One curve after the other, as all at once may be more than fits into memory.
+    Curves are read one at a time, as all of them may not fit into memory.
     """
     common: NDArray[np.int64] | None = None
     lengths = np.zeros(0, dtype=np.int64)
@@ -77,7 +77,7 @@ def during(result: Result) -> During | None:
 
 
 def key_of(shown: During) -> str:
-    """What is marked beside the curves, as far as it is there."""
+    """The legend of the marks that occur."""
     if not shown.gaps:
         return "Bands: ± 1 SEM." + " Dotted: the middle of each fade from one task to another." * bool(shown.switches)
     told = "Bands: ± 1 SEM. Dotted: the switches of tasks. Dashed: the average over earlier tasks."
@@ -86,8 +86,7 @@ def key_of(shown: During) -> str:
 
 
 def thinned(pixels: Sequence[float] | Array, values: Array) -> list[int]:
-    """Of many points those that can be told apart: in each column of pixels the first, the lowest, the highest, the
-    last."""
+    """The points that are distinguishable: in each column of pixels the first, the lowest, the highest and the last."""
     columns: dict[int, list[int]] = {}
     for place, x in enumerate(pixels):
         columns.setdefault(int(x), []).append(place)
@@ -99,20 +98,20 @@ def thinned(pixels: Sequence[float] | Array, values: Array) -> list[int]:
 
 
 def _curves(result: Result) -> Iterator[Curve]:
-    """Those of seeds that did not diverge, without those that were tested before training only."""
+    """The curves of seeds that did not diverge, except those tested only before training."""
     found = (record.curve for record in result.records if record.status == "finished")
     return (curve for curve in (each.complete() for each in found if each) if curve.total.any())
 
 
 def _places(curve: Curve) -> NDArray[np.int64]:
-    """Each point as a number, rising; a task's last point has `END` for its step."""
+    """Each point as an increasing number; a task's last point has `END` for its step."""
     last = np.append(np.diff(curve.task) > 0, True)
     return curve.task * (END + 1) + np.where(last, END, curve.step)
 
 
 def after_switches(section: Section) -> list[Chart]:
-    """The stability gap of an experiment that tests all tasks after each of the first steps of every task: for each
-    stream a figure with a panel for each scenario and a line for each method."""
+    """Figures of the stability gap, for an experiment that tests all tasks after each of the first steps of every task:
+    one for each stream, with a panel for each scenario and a line for each method."""
     found = [result for result in section.results if _first(result) and _ends(result)]
     charts = []
     for stream in dict.fromkeys(result.cell.stream.label for result in found):
@@ -142,7 +141,7 @@ def after_switches(section: Section) -> list[Chart]:
 
 
 def _first(result: Result) -> int:
-    """How many first steps of every task are tested, each of them."""
+    """How many steps at the start of every task are each followed by a test."""
     evaluation = result.cell.training.evaluation
     if not evaluation or result.cell.stream.tasks == 1:
         return 0
@@ -166,7 +165,7 @@ def _panel(stream: str, scenario: str, results: Sequence[Result], names: Sequenc
 
 
 def _after_switches(curve: Curve, first: int) -> dict[int, float]:
-    """The average accuracy on earlier tasks so many steps after a switch, over all switches."""
+    """The average accuracy on earlier tasks by the number of steps after a switch, over all switches."""
     places = {point: place for place, point in enumerate(zip(curve.task.tolist(), curve.step.tolist(), strict=True))}
     tasks, lengths = range(1, int(curve.task.max()) + 1), curve.lengths.tolist()
     found = {}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("svg", "pdf", "png")
-MARKS = {  # by which a later figure knows that it may replace this one
+MARKS = {  # by which a later command recognises a figure that it may replace
     "svg": b"<dc:title>threefold</dc:title>",
     "pdf": b"/Creator (threefold)",
     "png": b"Software\0threefold",
@@ -33,14 +33,14 @@ LONGEST = 120  # characters of a file's name
 
 
 class Caption(NamedTuple):
-    """What a page says of pictures."""
+    """The captions of pictures on a page."""
 
     title: str
-    alt: str  # before the number of tasks
-    permuted: str  # what looks like noise where pixels are permuted
+    alt: str  # the alternative text, followed by the number of tasks
+    permuted: str  # what looks like noise if pixels are permuted
 
 
-PICTURES = {  # that methods keep after each task, by the name that they keep them by
+PICTURES = {  # images that methods keep after each task, by the name in `keep`
     "dreams": Caption(
         "What the generator dreams after each task (down)", "Images of the generator after", "a good dream"
     ),
@@ -78,7 +78,7 @@ STYLE: dict[Any, Any] = {
 
 
 def save(sections: Sequence[Section], folder: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Draw everything there is to draw and answer the files: `FIGURE-STREAM.svg` and so on."""
+    """Draw all figures; returns the files: `FIGURE-STREAM.svg` and so on."""
     import matplotlib
 
     for kind in formats:
@@ -112,7 +112,7 @@ def save_chart(chart: Chart, path: Path) -> None:
 
 
 def _write(figure: "Figure", path: Path, shown: str | None = None) -> None:
-    """The same results give the same bytes: there is no date inside."""
+    """Write a figure without a date, so that the same results give the same bytes."""
     kind = path.suffix[1:]
     about: dict[str, dict[str, str | None]] = {
         "svg": {"Creator": "threefold", "Date": None, "Description": shown},
@@ -124,7 +124,7 @@ def _write(figure: "Figure", path: Path, shown: str | None = None) -> None:
 
 
 def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], Figure]]]":
-    """Every figure by a name that a file can have, drawn when called."""
+    """Every figure, by its file name, drawn when called."""
     from threefold.report.drawing import draw_chart, draw_curves, draw_matrices, draw_pictures
     from threefold.report.drawing_training import draw_training
 
@@ -156,22 +156,22 @@ def drawings(sections: Sequence[Section]) -> "Iterator[tuple[str, Callable[[], F
 
 
 def pictures(found: TableCell, kept: str) -> NDArray[np.uint8] | None:
-    """What was kept of the first seed's run: tasks × images × rows × columns, in colour × 3; None without it."""
+    """Images kept in the first seed's run: tasks × images × rows × columns (× 3 in colour); None if there are none."""
     try:
         images = found.result.kept(kept)[0]
-    except (KeyError, ValueError):  # not kept, or not by every run alike
+    except (KeyError, ValueError):  # not kept, or not of one shape
         return None
     return shown_images(images)
 
 
 def mosaic(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Images in rows and columns with a pixel between them."""
+    """Images arranged in rows and columns, one pixel apart."""
     padded = np.pad(images, ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0))[: images.ndim])
     rows, columns, height, width, *colours = padded.shape
     return padded.swapaxes(1, 2).reshape(rows * height, columns * width, *colours)[:-1, :-1]
 
 
 def file_name(name: str) -> str:
-    """A name that is safe as a file's, whatever the data are called."""
+    """A safe file name, whatever the data are called."""
     safe = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.") or "figure"
     return safe if len(safe) <= LONGEST else f"{safe[: LONGEST - 9]}-{sha256(name.encode()).hexdigest()[:8]}"

@@ -1,4 +1,4 @@
-"""How reports write methods and numbers."""
+"""Formats methods and numbers for reports."""
 
 import math
 from collections.abc import Collection
@@ -14,11 +14,11 @@ NOT_RUN = "…"
 
 
 Said = Collection[tuple[str, str, object]]
-"""Options that are said once for all methods: part, option and value."""
+"""Options that are stated once for all methods: part, option and value."""
 
 
 def title(method: Method, said: Said = ()) -> str:
-    """A method as tables name it, with the hyperparameters that were given, but for those that are `said` already."""
+    """A method's name in tables, with the hyperparameters that were given, except those in `said`."""
     return " + ".join(_title(part, said) for part in method.parts) or METHODS["none"].title
 
 
@@ -33,13 +33,13 @@ def _name(part: Part) -> str:
 
 
 def untuned(method: Method) -> str:
-    """The method without what was given for it."""
+    """The method's name without hyperparameters."""
     return " + ".join(map(_name, method.parts)) or METHODS["none"].title
 
 
 def own_parts(cell: Cell) -> Method:
-    """The method that names a cell's row: as in Table B.1, gates that only bring the task into the hidden layers are
-    the column's affair, not the method's, unless a number of theirs was chosen."""
+    """The method that names a cell's row: as in Table B.1, gates that only bring the task into the hidden layers belong
+    to the column, not to the method, unless one of their hyperparameters was given."""
     if cell.task_id_in != "hidden":
         return cell.method
     return Method(
@@ -69,7 +69,7 @@ def theirs(published: Published | None) -> str:
 
 
 def paper_was(cell: Cell) -> str:
-    """How the paper's runs of a cell were trained, in two words; empty where these are trained in the same way."""
+    """How the paper's runs of a cell were trained, in two words; empty if ours are trained in the same way."""
     if cell.comparable:
         return ""
     return "full length" if cell.cuts() else "paper's settings"
@@ -93,12 +93,12 @@ def difference(found: Difference) -> str:
 
 
 def number(value: float, digits: int = 2) -> str:
-    """A value with a true minus sign, and none before zero; a dash where there is none."""
+    """A value with a true minus sign, but none before zero; a dash for NaN."""
     return DASH if math.isnan(value) else decimal(value, digits)
 
 
 def short(value: float) -> str:
-    """A hyperparameter or a budget in few characters: 1e+07 is 1e7."""
+    """A hyperparameter or a budget, shortened: 1e+07 is 1e7."""
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:g}"
     mantissa, _, exponent = f"{value:e}".partition("e")
@@ -106,16 +106,16 @@ def short(value: float) -> str:
 
 
 def setting(value: object) -> str:
-    """A value that was given, in few characters, but never so few that two would look alike: 5.0 is 5."""
+    """A given value, shortened without ambiguity: 5.0 is 5."""
     if isinstance(value, float) and math.isfinite(value):
         return short(value) if float(short(value)) == value else repr(value)
     if isinstance(value, list) and all(isinstance(item, int | float) for item in value):
-        return "-".join(map(setting, value))  # as the command line has it
+        return "-".join(map(setting, value))  # as on the command line
     return str(value)
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Seconds in readable units."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,4 +1,4 @@
-"""Figures D.1 and D.2: accuracy over hyperparameters, and which values were selected by whom."""
+"""Figures D.1 and D.2: accuracy over hyperparameters, and the values that each rule selects."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +55,7 @@ def _searches(section: Section, results: Sequence[Result], tables: Sequence[Resu
 
 
 def _kind(cell: Cell) -> tuple[str, str, str]:
-    """Method, scenario and stream, be it with fewer tasks."""
+    """Method, scenario and stream, with any number of tasks."""
     return cell.method.name, cell.scenario.name, cell.stream.name
 
 
@@ -66,8 +66,8 @@ def _fixed(cell: Cell, axes: Sequence[Axis]) -> dict[Axis, Any]:
 
 
 def _axes(group: Sequence[Result]) -> list[Axis]:
-    """The numeric hyperparameters that take several values in some scenario: the one over most decades first, then the
-    one with most values. Two at most are drawn."""
+    """The numeric hyperparameters that take several values in some scenario, sorted by decades covered, then by number
+    of values. At most two are drawn."""
     values: dict[tuple[str, Axis], set[float]] = {}
     for cell in (result.cell for result in group):
         for part in cell.method.parts:
@@ -84,12 +84,12 @@ def _axes(group: Sequence[Result]) -> list[Axis]:
 
 @dataclass(frozen=True)
 class Search:
-    """All that was tried of a method in one scenario."""
+    """All trained values of a method's hyperparameters in one scenario."""
 
     name: str
     results: Sequence[Result]
-    held: Sequence[Result]  # the same on training data held out of the first tasks
-    tables: Sequence[Result]  # where the paper's values were trained, should they be none of the grid's
+    held: Sequence[Result]  # the same, on training data held out of the first tasks
+    tables: Sequence[Result]  # with the paper's values, in case they are not in the grid
     axes: Sequence[Axis]
 
     @property
@@ -131,7 +131,7 @@ class Search:
 
     @cached_property
     def chosen(self) -> dict[By, Values]:
-        """What was selected, by those who could."""
+        """The selected values, by each rule that could select."""
         found: dict[By, Values] = {}
         if papers := self._papers():
             found["paper"] = papers
@@ -152,7 +152,7 @@ class Search:
         return {axis: value_of(result.cell.method, axis) for axis in self.axes}
 
     def choice(self, values: Values) -> Choice:
-        """The values in the paper's letters, and what they lead to: on this grid, or else in a table."""
+        """The values in the paper's notation, and their accuracy in this grid, or else in a table."""
         text = ", ".join(f"{_symbol(self.cell, axis)} = {short(value)}" for axis, value in values.items())
         for result in self.results:
             if self._at(result) == values:
@@ -164,14 +164,14 @@ class Search:
         return Choice(text)
 
     def _spec(self, cell: Cell) -> dict[str, Any]:
-        """All that determines a cell's runs but for what is searched."""
+        """Everything that determines a cell's runs except the searched hyperparameters."""
         spec = cell.spec()
         for part, name in self.axes:
             spec["method"]["hyperparameters"][part].pop(name, None)
         return spec
 
     def _by_the_first_task(self) -> Choice | None:
-        """Chosen on the first task alone: it cannot be where the first task does not depend on the hyperparameters."""
+        """The choice by the first task alone; none if the first task does not depend on the hyperparameters."""
         best = _best(self.held, _first_accuracy)
         if best is None:
             return None
@@ -186,7 +186,7 @@ def _accuracy(result: Result) -> float:
 
 
 def _first_accuracy(result: Result) -> float:
-    """On the first task, right after it was learned."""
+    """Accuracy on the first task, right after it was learned."""
     return float(result.matrix[:, 0, 0].mean())
 
 
@@ -208,7 +208,7 @@ def _seeds(searches: Sequence[Search]) -> str:
 
 
 def _key(panels: Sequence[Panel]) -> str:
-    """What bands and marks mean, as far as there are any."""
+    """The meanings of the bands and marks that occur."""
     marks = [(mark, panel.lines[mark.line]) for panel in panels for mark in panel.marks]
     rings = "Rings: the value that the paper selected"
     if any(mark.by == "paper" and mark.value and mark.x not in line.x for mark, line in marks):
@@ -232,6 +232,6 @@ def _meaning(cell: Cell, axis: Axis) -> str:
 
 
 def _symbol(cell: Cell, axis: Axis) -> str:
-    """The paper's letter for a hyperparameter, which ends its description; else its name."""
+    """The paper's symbol for a hyperparameter, which ends its description; else its name."""
     last = _meaning(cell, axis).rpartition(", ")[2]
     return last if len(last) == 1 else axis[1]

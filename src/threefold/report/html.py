@@ -1,6 +1,6 @@
-"""The report as one page that opens offline: nothing is fetched, nothing is run, all text is escaped.
+"""The report as one self-contained page: nothing is fetched, no script runs, all text is escaped.
 
-The pages themselves are templates: `page.html`, and `parts.html`, of which the live page is made, too.
+The templates are `page.html`, and `parts.html`, which the live page uses too.
 """
 
 import json
@@ -47,7 +47,7 @@ SIGNS: dict[By, str] = {"paper": "○", "best": "●", "honest": "▾"}
 
 @dataclass(frozen=True, eq=False)
 class Arranged:
-    """An experiment with its tables and figures, and the name of its place on the page."""
+    """An experiment with its tables and figures, and its anchor on the page."""
 
     name: str
     section: Section
@@ -56,7 +56,7 @@ class Arranged:
 
     @cached_property
     def judged(self) -> Counter[str]:
-        """How many cells were judged how."""
+        """How many cells have each judgement."""
         return Counter(cell.code for table in self.tables for cell in table.cells)
 
 
@@ -84,7 +84,7 @@ def part(name: str, *given: object) -> str:
 
 
 def style() -> str:
-    """The style sheet, and the colours of curves in light and in dark."""
+    """The style sheet, with the colours of curves in light and dark mode."""
     shades = range(svg.SHADES)
     light = [f".s{i} {{ --c: {color}; }}" for i, color in enumerate(HUES)]
     light += [f".r{i} {{ --c: {ramp(0.9 * i / (svg.SHADES - 1), LINES)}; }}" for i in shades]
@@ -95,7 +95,7 @@ def style() -> str:
 
 
 def anchor(*words: str) -> str:
-    """A name for a place on the page, the same whenever the page is made: links to it last."""
+    """An anchor on the page, the same each time, so that links to it stay valid."""
     return f"c{sha256(repr(words).encode()).hexdigest()[:12]}"
 
 
@@ -104,12 +104,12 @@ def table_anchor(table: ResultTable, *words: str) -> str:
 
 
 def judgements(arranged: Sequence[Arranged]) -> dict[str, str]:
-    """Those that there are, and what each means."""
+    """The judgements that occur, and their meanings."""
     return {code: meaning for code, meaning in JUDGED.items() if any(each.judged[code] for each in arranged)}
 
 
 def lede(arranged: Sequence[Arranged]) -> str:
-    """How many published numbers agree, and what that took."""
+    """How many published numbers agree, and the computing time."""
     sections = [each.section for each in arranged]
     records, left = distinct(sections), sum(section.left for section in sections)
     text = f"{count(len(records), 'run')}, {duration(machine_seconds(records))} of machine time."
@@ -120,12 +120,12 @@ def lede(arranged: Sequence[Arranged]) -> str:
 
 
 def agreed(arranged: Sequence[Arranged]) -> Agreement:
-    """How many numbers agree by standard errors alone."""
+    """The agreement of all numbers by standard errors alone."""
     return Agreement.of([each.section for each in arranged])
 
 
 def pairs(column: Column) -> Table:
-    """The methods of a column beside each other."""
+    """Pairwise comparisons of the methods in a column."""
     rows = []
     for pair in column.tested:
         found = pair.difference
@@ -137,7 +137,7 @@ def pairs(column: Column) -> Table:
 
 
 def measures(result: Result) -> list[tuple[str, str, str]]:
-    """The metrics beside the accuracy: what they are called, what they mean, and what they are."""
+    """The metrics other than accuracy: names, meanings and values."""
     known = {name: value for name, value in result.metrics.items() if not math.isnan(value.mean)}
     return [
         (metric.title, metric.meaning, plus_minus(known[metric.name]))
@@ -147,7 +147,7 @@ def measures(result: Result) -> list[tuple[str, str, str]]:
 
 
 def metric_sheets(table: ResultTable) -> list[tuple[Table, str]]:
-    """All metrics, and what each is."""
+    """Tables of all metrics, each with its legend."""
     return [(metrics(some, f"Metrics of {some.title}"), some.legend) for some in metric_tables(table)]
 
 
@@ -156,7 +156,7 @@ def as_json(value: Any) -> str:
 
 
 def spec_text(result: Result) -> str:
-    """All that determines the runs, the seeds on one line."""
+    """Everything that determines the runs, with the seeds on one line."""
     spec = json.dumps(result.cell.spec(), ensure_ascii=False, indent=2).removesuffix("\n}")
     return f'{spec},\n  "seeds": {json.dumps(result.seeds)}\n}}'
 

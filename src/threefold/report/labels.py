@@ -1,9 +1,8 @@
-"""How the rows of tables and the lines of figures are named: one way for every format.
+"""The names of table rows and of lines in figures, the same in every format.
 
-A name is the method's, with what was given for it. Where the cells of a table are not all trained in the same way, each
-says how: with which network, which optimiser, for how long. Where two cells would still be the same row of the same
-column, the names say what else differs between their specs, as these are stored: so it works without the user's
-methods, too.
+A name is the method's, with the hyperparameters that were given. If the cells of a table are not all trained in the
+same way, each name says how: network, optimiser, length. If two cells would still be the same row of the same column,
+the names include what else differs between their stored specs, so this works without the user's methods, too.
 """
 
 import re
@@ -20,7 +19,7 @@ from threefold.values import Value, as_text, written_as
 Path = tuple[str, ...]
 Leaves = dict[Path, str]
 Item = tuple[str, Hashable, Mapping[str, Any]]
-"""A name, the place that it must have for itself, and the spec behind it."""
+"""A name, the place in which it must be unique, and its spec."""
 
 WRITTEN: dict[Path, Mapping[str, type[Value]]] = {
     ("network",): NETWORKS,
@@ -28,7 +27,7 @@ WRITTEN: dict[Path, Mapping[str, type[Value]]] = {
     ("training", "schedule"): SCHEDULES,
     ("stream", "boundaries"): BOUNDARIES,
 }
-"""What is told as the command line writes it, `cnn:channels=8-16`, and the kinds that are known of it."""
+"""Fields that are written as on the command line, `cnn:channels=8-16`, with their known kinds."""
 
 HOW = (
     *(("network",), ("network", "init"), ("optimizer",)),
@@ -36,13 +35,13 @@ HOW = (
     *(("training", name) for name in ("iters", "epochs", "batch", "schedule", "augment")),
     ("numerics",),
 )
-"""How a cell is trained: told by every row of a table, where it is not the same for all."""
+"""Training settings that every row of a table shows if they are not the same for all."""
 
 SUM = re.compile(r"[0-9a-f]{32,}")
 
 
 def places(cells: Sequence[Cell], said: Said = ()) -> dict[Cell, tuple[str, str]]:
-    """The row and the column of each cell of one table; `said`: the options that its footnotes tell."""
+    """The row and the column of each cell of one table; `said`: the options in its footnotes."""
     two_ways = any(cell.task_id_in == "hidden" for cell in cells)
     columns = [_column(cell, two_ways) for cell in cells]
     specs = [cell.spec() for cell in cells]
@@ -60,16 +59,16 @@ def _column(cell: Cell, two_ways: bool) -> str:
 
 
 def tell_apart(items: Sequence[Item]) -> list[str]:
-    """The names, each with what differs where others of its name and place have other specs."""
+    """The names, extended by what differs if others of the same name and place have other specs."""
     names = [name for name, _, _ in items]
     leaves = [dict(_leaves(spec)) for _, _, spec in items]
     while (longer := _longer(names, [place for _, place, _ in items], leaves)) != names:
-        names = longer  # which may be another's name
+        names = longer  # which may equal another name
     return names
 
 
 def _longer(names: Sequence[str], places: Sequence[Hashable], leaves: Sequence[Leaves]) -> list[str]:
-    """The names with what differs between those that are alike."""
+    """The names, extended by what differs between equal ones."""
     longer = list(names)
     for name in dict.fromkeys(names):
         mine = [number for number, other in enumerate(names) if other == name]
@@ -83,13 +82,13 @@ def _longer(names: Sequence[str], places: Sequence[Hashable], leaves: Sequence[L
 
 
 def _extended(name: str, leaves: Leaves, paths: Sequence[Path]) -> str:
-    """The name with what these paths lead to."""
+    """The name, extended by the values at these paths."""
     return _with(name, [_setting(path, leaves[path], paths) for path in paths if path in leaves])
 
 
 def _telling(groups: Sequence[Sequence[Leaves]]) -> list[Path]:
-    """What differs within some group: of that what all have, if it is enough; that there are no hyperparameters, only
-    if nothing else tells."""
+    """The paths that differ within some group: those that all have, if sufficient; missing hyperparameters only if
+    nothing else distinguishes."""
     every = dict.fromkeys(path for group in groups for leaves in group for path in leaves)
     differing = [path for path in every if any(_kinds(group, [path]) > 1 for group in groups)]
     shared = [path for path in differing if all(path in leaves for group in groups for leaves in group)]
@@ -100,7 +99,7 @@ def _telling(groups: Sequence[Sequence[Leaves]]) -> list[Path]:
 
 
 def _kinds(group: Sequence[Leaves], paths: Sequence[Path]) -> int:
-    """How many can be told apart by these."""
+    """How many these paths distinguish."""
     return len({tuple(leaves.get(path) for path in paths) for leaves in group})
 
 
@@ -119,7 +118,7 @@ def _leaves(spec: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, st
 
 
 def _setting(path: Path, leaf: str, among: Sequence[Path]) -> str:
-    """What was set, in few words: a network, an optimiser and boundaries have their name in their text."""
+    """A setting in short form: the text of a network, an optimiser or boundaries includes its name."""
     return (
         leaf
         if path in (("network",), ("optimizer",), ("stream", "boundaries"))
@@ -128,7 +127,7 @@ def _setting(path: Path, leaf: str, among: Sequence[Path]) -> str:
 
 
 def _key(path: Path, among: Sequence[Path]) -> str:
-    """What people call it: iters, strength, code; ewc.strength where another part's strength differs as well."""
+    """The short name of a setting: iters, strength, code; ewc.strength if another part's strength differs as well."""
     if "code" in path:
         return "code"
     if len(path) > 1 and path[-1] == "name":
@@ -138,7 +137,7 @@ def _key(path: Path, among: Sequence[Path]) -> str:
 
 
 def _brief(leaf: str) -> str:
-    """A value; of a sum over code or data the beginning."""
+    """A value; only the beginning of a fingerprint of code or data."""
     return leaf[:8] if SUM.fullmatch(leaf) else leaf
 
 

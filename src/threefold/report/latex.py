@@ -6,7 +6,7 @@ from threefold.experiments import Section
 from threefold.report.document import Block, Heading, Items, Table, Text, document
 
 PREAMBLE = r"% needs \usepackage[utf8]{inputenc} \usepackage[T1]{fontenc} \usepackage{booktabs,longtable}"
-LONG = 40  # rows that still fit on a page
+LONG = 40  # the most rows that fit on a page
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -97,7 +97,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def escape(text: str) -> str:
-    """Text in which nothing is a command; what LaTeX's usual fonts do not have is named by its code."""
+    """Text with all commands escaped; characters that LaTeX's usual fonts lack are given by their code."""
     return "".join(map(_character, " ".join(text.split())))
 
 

@@ -1,4 +1,4 @@
-"""A low number is explained where it is printed, if the paper or the run itself shows why it is low."""
+"""Explains low accuracies where they are printed, if the paper or the run itself shows the reason."""
 
 import math
 from collections.abc import Iterable
@@ -11,15 +11,15 @@ from threefold.report.formatting import own_parts, paper_was, strategy
 from threefold.results import FIRST, Outcome
 
 LOW = 75.0
-NEAR = 10.0  # a shortened run this far below the published number is not explained by it
+NEAR = 10.0  # points below the published number up to which it explains a shortened run
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why an accuracy is low without being a fault."""
+    """Why an accuracy is low although nothing is wrong."""
 
     published: str  # the paper's number, which is low as well; empty if that is not why
-    paper: str  # what the paper says about it; may be empty
+    paper: str  # the paper's explanation; may be empty
     seen: str  # what the run itself shows; may be empty
 
     def __str__(self) -> str:
@@ -28,9 +28,9 @@ class Explanation:
 
 
 def explain(result: Result) -> Explanation | None:
-    """None where the accuracy is not low, or where we cannot say why.
+    """The explanation; None if the accuracy is not low, or the reason is unknown.
 
-    Nothing is said of an accuracy below the published one by more than the verdict's rule allows: that may be a fault.
+    An accuracy further below the published one than the verdict's rule allows is not explained: it may be a fault.
     """
     cell, mean, judged = result.cell, result.accuracy.mean, result.verdict
     published = cell.published()
@@ -39,7 +39,7 @@ def explain(result: Result) -> Explanation | None:
     if judged and judged.outcome is Outcome.DIFFERS and published and mean < published.mean:
         return None
     seen = _last_task_only(result)
-    all_tasks = cell.stream.tasks == cell.stream.usual_tasks  # with fewer an accuracy means something else
+    all_tasks = cell.stream.tasks == cell.stream.usual_tasks  # accuracies over fewer tasks are not comparable
     if published and published.mean < LOW and (judged or (all_tasks and mean > published.mean - NEAR)):
         mark = paper_was(cell)
         number = f"{published.mean:.2f}{f', {mark}' if mark else ''}"
@@ -50,7 +50,7 @@ def explain(result: Result) -> Explanation | None:
 
 
 def together(found: Iterable[tuple[str, str, Explanation]]) -> list[str]:
-    """Explanations of cells (row, column, why), each said once for all the cells of a column that share it."""
+    """Explanations of cells (row, column, why), each stated once for all cells of a column that share it."""
     shared: dict[tuple[str, str], list[str]] = {}
     alone = []
     for row, column, why in found:
@@ -66,7 +66,7 @@ def together(found: Iterable[tuple[str, str, Explanation]]) -> list[str]:
 
 
 def _in_the_paper(cell: Cell) -> str:
-    """What the paper says about it, in its results (section 5)."""
+    """The paper's explanation, from its results (section 5)."""
     kind, parts = strategy(own_parts(cell)), {part.name for part in cell.method.parts}
     if cell.paper != FIRST:
         return ""
@@ -89,7 +89,7 @@ def _in_the_paper(cell: Cell) -> str:
 
 
 def _last_task_only(result: Result) -> str:
-    """Class-IL: does the network know the last task only?"""
+    """Class-IL: a sentence if the network only knows the last task."""
     if not _all_compete(result.cell) or result.cell.stream.tasks < 2:
         return ""
     final = np.asarray(result.matrix[:, -1].mean(axis=0))

@@ -32,7 +32,7 @@ def _table(table: Table) -> str:
 
 
 def escape(text: str) -> str:
-    """Text in which nothing is mark-up, on one line."""
+    """Text with all mark-up escaped, on one line."""
     plain = " ".join(text.split())
     plain = plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", plain)

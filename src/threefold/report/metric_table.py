@@ -1,4 +1,4 @@
-"""All metrics of a table's cells beside each other."""
+"""Tables of all metrics of a table's cells."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,20 +17,20 @@ OF_CURVES = ("average_anytime_accuracy", "minimum_accuracy", "worst_case_accurac
 
 @dataclass(frozen=True, eq=False)
 class MetricTable:
-    """Some metrics, those that any cell has, and their values cell by cell."""
+    """The metrics that any cell has, and their values by cell."""
 
     title: str
-    columns: Mapping[str, str]  # short names, and what each means
+    columns: Mapping[str, str]  # short names, with their meanings
     rows: Sequence[tuple[TableCell, Sequence[Summary]]]
 
     @property
     def legend(self) -> str:
-        """What each column holds."""
+        """The meaning of each column."""
         return "; ".join(f"{short}: {meaning}" for short, meaning in self.columns.items()) + "."
 
 
 def metric_tables(table: ResultTable) -> list[MetricTable]:
-    """What is known from the ends of tasks, and what only tests during training tell."""
+    """One table of metrics from tests at the ends of tasks, and one of those that need tests during training."""
     whole = {metric.short: _said(metric) for metric in METRICS if metric.name not in OF_CURVES}
     curves = {metric.short: _said(metric) for metric in METRICS if metric.name in OF_CURVES}
     whole |= dict([INTRANSIGENCE])
@@ -58,7 +58,7 @@ def _metric_table(title: str, table: ResultTable, columns: Mapping[str, str]) ->
 
 
 def compared_with_joint(table: ResultTable, cell: TableCell) -> Summary:
-    """Intransigence, over the seeds that Offline has, trained alike in the same scenario."""
+    """Intransigence, over the seeds for which Offline was trained equally in the same scenario."""
     others = [e for e in table.cells if e.column == cell.column and e.cell.method.name == JOINT and e is not cell]
     joint = next((e for e in others if _way(e.cell) == _way(cell.cell)), None)
     if joint is None or cell.cell.stream.boundaries.clock:
@@ -70,5 +70,5 @@ def compared_with_joint(table: ResultTable, cell: TableCell) -> Summary:
 
 
 def _way(cell: Cell) -> dict[str, Any]:
-    """How a cell is trained, whatever the method and where it uses the task."""
+    """How a cell is trained, without the method and where it uses the task."""
     return {name: value for name, value in cell.spec().items() if name not in ("method", "scenario")}

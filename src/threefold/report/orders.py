@@ -1,5 +1,5 @@
-"""How much of the spread of a method's accuracy is the order of the tasks: one seed in many orders beside many seeds in
-one order."""
+"""How much of the spread of a method's accuracy is due to the order of the tasks: one seed in many orders, compared
+with many seeds in one order."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def orders(section: Section) -> list[Chart]:
 
 
 def both_sides(result: Result) -> tuple[Summary, Summary] | None:
-    """The seed with most orders in these, and the order with most seeds in these; None where either is but one run."""
+    """The runs of the seed with most orders, and of the order with most seeds; None if either is a single run."""
     by_seed: dict[int, dict[Ordered, float]] = {}
     by_order: dict[int, dict[Ordered, float]] = {}
     for seed, accuracy in zip(result.seeds, result.accuracy.per_seed, strict=True):

@@ -1,4 +1,4 @@
-"""What figures show, before anything is drawn: panels of curves over a budget or a hyperparameter, or of runs."""
+"""The content of figures, independent of drawing: panels of curves over a budget or a hyperparameter, or of runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from threefold.report.formatting import count
 from threefold.results import Ordered, Summary
 
 By = Literal["paper", "best", "honest"]
-"""Who selected a value: the paper, the best of ours on the test sets, or the rule that does not peek."""
+"""How a value was selected: by the paper, as our best on the test sets, or by the rule that uses no test data."""
 
 WHO: dict[By, str] = {"paper": "paper's choice", "best": "best of ours", "honest": "chosen without peeking"}
 
@@ -19,14 +19,14 @@ ACCURACY = "average accuracy (%)"
 
 @dataclass(frozen=True)
 class Line:
-    """A curve. Its colour is a place in the palette (`hue`), or on a scale from 0 to 1 (`shade`)."""
+    """A curve. Its colour is an index into the palette (`hue`), or a position on a scale from 0 to 1 (`shade`)."""
 
     label: str
     x: Sequence[float]
     values: Sequence[Summary]
     hue: int = 0
     shade: float | None = None
-    names: Sequence[str] = ()  # of the points, where these are of different things: no curve joins them then
+    names: Sequence[str] = ()  # of the points, if they are of different things, which no curve joins
 
     @classmethod
     def through(cls, label: str, points: dict[float, Summary], hue: int, shade: float | None = None) -> "Line":
@@ -46,7 +46,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Mark:
-    """A point of a line that was selected."""
+    """A selected point of a line."""
 
     x: float
     value: Summary | None  # None: it was never trained
@@ -56,7 +56,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Panel:
-    """One coordinate system; a figure has them in rows and columns."""
+    """One set of axes; a figure has panels in rows and columns."""
 
     row: str
     column: str
@@ -66,8 +66,8 @@ class Panel:
     levels: Sequence[Level] = ()
     marks: Sequence[Mark] = ()
     stream: str = ""
-    left_out: Sequence[str] = ()  # levels that have no mean, as a seed diverged
-    names: Sequence[str] = ()  # of the x, where these are no numbers: each run is drawn then, and no curve
+    left_out: Sequence[str] = ()  # levels without a mean, as a seed diverged
+    names: Sequence[str] = ()  # of the x values, if they are not numbers: runs are drawn instead of curves
     measured: str = ACCURACY
 
     @property
@@ -75,18 +75,18 @@ class Panel:
         return f"{self.row}, {self.column}"
 
     def banded(self, place: int) -> bool:
-        """Has this line a band? Of many shades only the one with the best point: they would hide each other."""
+        """Does this line have a band? Of many shades only the best one does, as bands would hide each other."""
         return self.lines[place].shade is None or any(m.line == place and m.by == "best" for m in self.marks)
 
     @property
     def lost(self) -> list[float]:
-        """Where a run diverged, so that there is no mean."""
+        """The x values without a mean, as a run diverged."""
         return sorted({x for line in self.lines for x, v in zip(line.x, line.values, strict=True) if isnan(v.mean)})
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A value of the hyperparameters, as it is written, and the accuracy that it leads to."""
+    """Selected hyperparameters as text, with their accuracy."""
 
     text: str
     accuracy: Summary | None = None  # None: it was not trained
@@ -95,28 +95,28 @@ class Choice:
 
 @dataclass(frozen=True)
 class Selected:
-    """Which values were chosen in a scenario; None if none were."""
+    """The values selected in a scenario; None if there are none."""
 
     method: str
     scenario: str
     paper: Choice | None
     best: Choice | None
-    honest: Choice | None = None  # on training data held out of the first tasks: all that a learner could have seen
-    first: Choice | None = None  # the same of the very first task
+    honest: Choice | None = None  # on training data held out of the first tasks, all that a learner could use
+    first: Choice | None = None  # the same, of the first task only
     seen: int = 0  # tasks that were learned before `honest` was chosen
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels that belong together: one figure."""
+    """The panels of one figure."""
 
     name: str
     title: str
     caption: str
-    key: str  # what bands and marks mean
+    key: str  # the meanings of bands and marks
     panels: Sequence[Panel]
     selected: Sequence[Selected] = field(default=())
-    listed: Sequence[float] = ()  # the x that tables list; empty: all
+    listed: Sequence[float] = ()  # the x values in tables; empty: all
 
     @property
     def rows(self) -> list[str]:
@@ -128,7 +128,7 @@ class Chart:
 
     @property
     def lines(self) -> dict[str, Line]:
-        """The curves by their labels, of which several panels may have one: what a legend explains."""
+        """The curves by label, as a legend needs them; several panels may have the same one."""
         return {line.label: line for panel in self.panels for line in panel.lines}
 
     @property
@@ -137,7 +137,7 @@ class Chart:
 
     @property
     def fingerprint(self) -> str:
-        """A sum of all that is shown, to the fourth digit: a picture carries it and so tells what it was drawn from."""
+        """A checksum of everything shown, to four digits, stored in the file to identify what it was drawn from."""
         shown: list[object] = [self.title, self.caption, self.key]
         for panel in self.panels:
             shown.append((panel.title, panel.x_label))
@@ -159,7 +159,7 @@ def deviation(value: Summary) -> float:
 
 
 def reach(panel: Panel) -> list[float]:
-    """All that a panel must have room for: means, bands, marks, and triangles, which stand above what they mark."""
+    """The values that a panel must include: means, bands, marks, and triangles above their values."""
     if panel.names:
         every = [value for line in panel.lines for value in line.values]
         ends = [value.mean + way * deviation(value) for value in every for way in (-1, 1)]
@@ -175,12 +175,12 @@ def reach(panel: Panel) -> list[float]:
 
 
 def scattered(values: Sequence[float]) -> list[float]:
-    """Places beside each other, within half a unit to either side, for points that would lie on each other."""
+    """Horizontal offsets within half a unit to either side, for points that would overlap."""
     return [(0.618 * place) % 1 - 0.5 for place in range(len(values))]
 
 
 def seeds_of(values: Sequence[Summary]) -> str:
-    """How many seeds means were taken over, in words."""
+    """The number of seeds behind these means, in words."""
     said = list(dict.fromkeys(runs_of(value) for value in values))
     if len(said) == 1:
         return said[0]
@@ -190,7 +190,7 @@ def seeds_of(values: Sequence[Summary]) -> str:
 
 
 def runs_of(value: Summary) -> str:
-    """20 seeds; 1 seed in 100 orders; or how many runs, where some seeds were trained in more orders than others."""
+    """20 seeds; 1 seed in 100 orders; or the number of runs, if seeds have different numbers of orders."""
     ordered = [seed for seed in value.seeds if isinstance(seed, Ordered)]
     if not ordered:
         return count(value.n, "seed")

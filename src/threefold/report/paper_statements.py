@@ -1,8 +1,8 @@
-"""What the paper says about stored data in Class-IL (appendix C), held against what was measured.
+"""The paper's statements about stored data in Class-IL (appendix C), tested on our results.
 
-Each statement is about several comparisons, all of which must come out: every one by a paired t test at 5%, over the
-seeds that both sides have. Asking for all of them is stricter than asking for one, so no correction for their number is
-due. It does not hold if one comes out the other way, by the same test; what is neither cannot be told.
+Each statement is about several comparisons, all of which must be confirmed, each by a paired t test at 5% over the
+seeds that both sides have. Requiring all is stricter than requiring one, so no correction for their number is needed.
+A statement does not hold if one comparison is significant in the other direction; otherwise it is undecided.
 """
 
 import math
@@ -40,11 +40,11 @@ class Truth(StrEnum):
 
 @dataclass(frozen=True)
 class Statement:
-    """One of the paper's statements, whether it holds, and the numbers that show it."""
+    """One of the paper's statements, whether it holds, and the numbers behind that."""
 
     title: str
     quote: str
-    rule: str  # what was compared to tell
+    rule: str  # what was compared
     truth: Truth
     because: str
     header: Sequence[str] = ()
@@ -57,7 +57,7 @@ class Statement:
 
 
 def statements(section: Section, chart: Chart) -> list[Statement]:
-    """The three statements; none where this is not the paper's experiment in full length."""
+    """The three statements; none if this is not the paper's experiment in full length."""
     panels = {
         panel.stream: panel
         for panel in chart.panels
@@ -70,7 +70,7 @@ def statements(section: Section, chart: Chart) -> list[Statement]:
 
 @dataclass(frozen=True)
 class BudgetTest:
-    """So many samples stored, beside a method that stores none."""
+    """A budget of stored samples compared with a method that stores none."""
 
     stream: str
     variant: str
@@ -81,7 +81,7 @@ class BudgetTest:
 
     @property
     def difference(self) -> Paired:
-        """Stored data − rival over the seeds that both have; NaN where one of them is missing or diverged."""
+        """Stored data − rival over the seeds that both have; NaN if one of them is missing or diverged."""
         if self.stored is None or self.other is None:
             return Paired(math.nan, math.nan, math.nan, math.nan, math.nan, 0)
         return paired(self.stored, self.other)
@@ -98,7 +98,7 @@ class BudgetTest:
 
 
 def _tests(panels: dict[str, Panel], stream: str, budgets: Sequence[int], rivals: Sequence[str]) -> list[BudgetTest]:
-    """Every variant with every budget beside every rival, also those that were not run."""
+    """Every variant with every budget against every rival, including those that were not run."""
     panel = panels.get(stream)
     lines = {line.label: dict(zip(line.x, line.values, strict=True)) for line in panel.lines} if panel else {}
     levels = {level.method: level.value for level in panel.levels} if panel else {}
@@ -114,8 +114,7 @@ def _judged(
     lost: Callable[[BudgetTest], bool],
     holds: str,
 ) -> tuple[Truth, str]:
-    """All must be won; one that is lost decides, and so does one that is open unless another is lost. With the tests
-    that decide."""
+    """Whether a statement holds, with the reason: it fails if any test is lost, and holds only if all are won."""
     if against := [test for test in tests if lost(test)]:
         return Truth.FAILS, f"not so for {_listed(against)}."
     if tests and all(won(test) for test in tests):
@@ -198,7 +197,7 @@ def _matches(test: BudgetTest) -> bool:
 
 
 def _match(tests: Sequence[BudgetTest], one: int) -> str:
-    """The smallest budget that does, as a number of samples and for each class."""
+    """The smallest budget that matches, as a number of samples and for each class."""
     known = [c for c in tests if not math.isnan(c.difference.p)]
     if not known:
         return DASH

@@ -1,4 +1,4 @@
-"""What was run where, when, and for how long."""
+"""What was run, where, when and for how long."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Origin:
 
     environment: dict[str, str]
     runs: int
-    seconds: float  # of the machine: networks trained together share theirs
+    seconds: float  # machine time, which networks trained together share
     first: str
     last: str
 
@@ -53,10 +53,10 @@ def provenance(sections: Sequence[Section]) -> list[Origin]:
 
 
 def distinct(sections: Sequence[Section]) -> list[Record]:
-    """The runs behind these sections; a run that several of them show is one run."""
+    """The runs of these sections, each once even if several sections show it."""
     return list({record.key: record for section in sections for record in section.records}.values())
 
 
 def machine_seconds(records: Iterable[Record]) -> float:
-    """What the machine took for these runs."""
+    """The machine time of these runs."""
     return sum(record.seconds for record in records)

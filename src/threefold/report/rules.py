@@ -1,4 +1,4 @@
-"""How methods were read where their text leaves it open: what an experiment's rules say, and what departs."""
+"""How ambiguous descriptions of methods were interpreted: an experiment's rules, and the exceptions."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -9,7 +9,7 @@ from threefold.report.formatting import Said, setting
 
 
 def said(section: Section) -> Said:
-    """The options that the section's rules give, so that names need not."""
+    """The options that the section's rules set, so that names can omit them."""
     return [
         (part, name, value)
         for rule in section.rules
@@ -19,12 +19,12 @@ def said(section: Section) -> Said:
 
 
 def footnote(section: Section) -> str:
-    """What the rules say, for below a table or a figure; empty if there are none."""
+    """The text of the rules, to print below a table or a figure; empty if there are none."""
     return " ".join(str(rule["text"]) for rule in section.rules)
 
 
 def unlike_the_published(cell: Cell) -> str:
-    """The options that the published number of a cell goes by, where these are others than the cell's."""
+    """The options that a cell's published number is based on, where they differ from the cell's."""
     published = cell.published()
     if published is None or not cell.comparable:
         return ""
@@ -41,7 +41,7 @@ def unlike_the_published(cell: Cell) -> str:
 
 @cache
 def _published_by(table: str, scenario: str, task_id_in: str | None) -> Mapping[str, Mapping[str, object]]:
-    """The options by part that the paper's experiment has there."""
+    """The options by part that the paper's experiment uses there."""
     found: dict[str, dict[str, object]] = {}
     for rule in paper_experiment(table).rules:
         for part, options in rule.options(scenario, task_id_in).items():
@@ -50,7 +50,7 @@ def _published_by(table: str, scenario: str, task_id_in: str | None) -> Mapping[
 
 
 def other_readings(cells: Sequence[tuple[str, str, Cell]]) -> list[str]:
-    """A sentence for each row (row, column, cell) that was read in another way than what it is judged by."""
+    """A sentence for each row (row, column, cell) that interprets its method differently from its published number."""
     columns: dict[tuple[str, str], list[str]] = {}
     for row, column, cell in cells:
         if others := unlike_the_published(cell):

@@ -1,4 +1,4 @@
-"""Small charts as inline SVG. Colours are classes of the page's style sheet, so they follow its light and dark."""
+"""Small charts as inline SVG. Colours are classes of the page's style sheet, so they follow light and dark mode."""
 
 import math
 from base64 import b64encode
@@ -19,21 +19,21 @@ from threefold.report.tables import TableCell
 from threefold.results import Published, Summary
 
 WIDE, TALL = 340, 230
-WHOLE = 1000  # across a page
+WHOLE = 1000  # width of a page
 LEFT, RIGHT, TOP, BOTTOM = 40, 8, 10, 36
 PER_CENT = (0.0, 101.0)
 SHADES = 10  # classes r0 … r9
-MANY = 30  # points of a curve, which are not marked one by one then
+MANY = 30  # points of a curve from which they have no markers
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def shade(place: float) -> str:
-    """The class of a colour on a scale from 0 to 1."""
+    """The CSS class of a colour on a scale from 0 to 1."""
     return f"r{min(SHADES - 1, max(0, round(place * (SHADES - 1))))}"
 
 
 def color(line: Line) -> str:
-    """The class of a curve's colour."""
+    """The CSS class of a curve's colour."""
     return f"s{line.hue % len(HUES)}" if line.shade is None else shade(line.shade)
 
 
@@ -67,7 +67,7 @@ class Frame:
         return f'<polygon class="band" points="{upper} {lower}"/>'
 
     def axes(self, ticks: Sequence[tuple[float, str]], label: str, beside: str = "") -> str:
-        """Ticks and grid lines, the label below, and what is written beside the vertical axis."""
+        """Ticks and grid lines, the label below, and the label of the vertical axis."""
         edge, floor = self.edge, TALL - BOTTOM
         parts = []
         for value in nice(self.low, self.high):
@@ -86,7 +86,7 @@ class Frame:
 
 
 def nice(low: float, high: float) -> list[float]:
-    """Round numbers between two limits, four to six of them."""
+    """Four to six round numbers between two limits."""
     rough = (high - low) / 4
     unit = 10 ** math.floor(math.log10(rough))
     step = next(unit * m for m in (1, 2, 5, 10) if unit * m >= rough * 0.8)
@@ -102,7 +102,7 @@ def limits(values: Sequence[float], least: float = 10.0, within: tuple[float, fl
 
 
 def limits_of(panel: Panel) -> tuple[float, float]:
-    """Of the vertical axis: an accuracy is a percentage, other numbers have no bounds."""
+    """The limits of the vertical axis: accuracies are percentages, other numbers are unbounded."""
     return limits(reach(panel), within=PER_CENT if panel.measured == ACCURACY else (-math.inf, math.inf))
 
 
@@ -128,10 +128,10 @@ def chart(panel: Panel) -> str:
 
 
 def _runs(panel: Panel) -> str:
-    """Each run as a dot, the mean and the standard deviation, for each name across."""
+    """Each run as a dot, with mean and standard deviation, for each name on the horizontal axis."""
     frame = Frame([-0.5, len(panel.names) - 0.5], limits_of(panel), False)
     parts = [frame.axes([], panel.x_label, panel.measured)]
-    apart = len(panel.names) * max(map(len, panel.names)) * 6 > WIDE  # else they would meet
+    apart = len(panel.names) * max(map(len, panel.names)) * 6 > WIDE  # stagger names that would overlap
     for place, name in enumerate(panel.names):
         low = TALL - BOTTOM + 13 + 12 * (apart and place % 2)
         parts.append(f'<text x="{frame.x(place):.1f}" y="{low}" class="mid">{escape(name)}</text>')
@@ -158,7 +158,7 @@ def _dot(frame: Frame, x: float, y: float) -> str:
 
 
 def _level(frame: Frame, level: Level, at: float, edge: int) -> str:
-    """A horizontal line with its band, and its name beside it at height `at`."""
+    """A horizontal line with its band, and its name at the right at height `at`."""
     mean, sem = level.value.mean, level.value.sem
     y = frame.y(mean)
     band = ""
@@ -175,7 +175,7 @@ def _level(frame: Frame, level: Level, at: float, edge: int) -> str:
 
 
 def _mark(frame: Frame, panel: Panel, mark: Mark) -> str:
-    """A ring, a dot, or a triangle that points down at the place; on the axis where there is no accuracy."""
+    """A ring, a dot, or a triangle that points down at the value; on the axis if there is no accuracy."""
     known = mark.value is not None and not math.isnan(mark.value.mean)
     x, y = frame.x(mark.x), frame.y(mark.value.mean) if mark.value and known else TALL - BOTTOM
     line = panel.lines[mark.line]
@@ -189,8 +189,8 @@ def _mark(frame: Frame, panel: Panel, mark: Mark) -> str:
 
 
 def spread(wanted: Sequence[float], step: float, low: float, high: float) -> list[float]:
-    """Places at least `step` apart, each near the wanted one (these rise): labels that meet form a block around their
-    middle, and blocks that meet form one."""
+    """Positions at least `step` apart, each near its wanted one (in ascending order): overlapping labels form a block
+    around their middle, and overlapping blocks merge."""
     blocks: list[list[float]] = []
 
     def start(block: list[float]) -> float:
@@ -222,7 +222,7 @@ def _curve(frame: Frame, line: Line, banded: bool, dots: bool) -> str:
 
 
 def _stretches(line: Line) -> list[tuple[list[float], list[Summary]]]:
-    """The curve in pieces: it breaks off where a point diverged."""
+    """The segments of a curve, which is interrupted where a point diverged."""
     found: list[tuple[list[float], list[Summary]]] = [([], [])]
     for x, value in zip(line.x, line.values, strict=True):
         if math.isnan(value.mean):
@@ -234,7 +234,7 @@ def _stretches(line: Line) -> list[tuple[list[float], list[Summary]]]:
 
 
 def log_ticks(xs: Sequence[float]) -> list[tuple[float, str]]:
-    """Decades, not more than six; over more than five of them as powers of ten."""
+    """At most six decades, written as powers of ten if they span more than five."""
     first = math.ceil(math.log10(min(xs)) - 1e-9)
     last = math.floor(math.log10(max(xs)) + 1e-9)
     step = max(1, math.ceil((last - first) / 5))
@@ -245,7 +245,7 @@ def log_ticks(xs: Sequence[float]) -> list[tuple[float, str]]:
 
 
 def forgetting(found: TableCell) -> str:
-    """Accuracy on each task as training goes on: mean over the seeds that did not diverge, and how many these are."""
+    """Accuracy on each task in the course of training: the mean over seeds that did not diverge, and their number."""
     means, sems = found.curves
     tasks = means.shape[1]
     moments = list(range(tasks + 1))
@@ -363,7 +363,7 @@ def seeds(accuracy: Summary, published: Published | None) -> str:
 
 
 def _figure(width: int, height: int, label: str, body: str, note: str = "", kind: str = "") -> str:
-    """A picture, what it is called by those who read it aloud, and a note below it."""
+    """An SVG element with its label for screen readers, and a note below it."""
     if note:
         body += f'<text x="{width / 2:.0f}" y="{height + 8}" class="mid label">{escape(note)}</text>'
         height, label = height + 14, f"{label} ({note})"
@@ -371,7 +371,7 @@ def _figure(width: int, height: int, label: str, body: str, note: str = "", kind
 
 
 def picture(pixels: NDArray[np.uint8]) -> str:
-    """An image as the address of a PNG that holds it: in colour, or grey in sixteen shades, two pixels to a byte."""
+    """An image as a data URL of a PNG: in colour, or in sixteen shades of grey, two pixels per byte."""
     image, file = Image.fromarray(pixels), BytesIO()
     if pixels.ndim == 2:
         image = Image.fromarray(pixels >> 4)

@@ -1,4 +1,4 @@
-"""What the measured numbers mean: each cell compared with the published one, and the methods with each other."""
+"""Tables of results: each cell compared with the published one, and the methods with each other."""
 
 import math
 from collections import Counter
@@ -32,8 +32,8 @@ class TableCell:
     """One measured cell."""
 
     result: Result
-    row: str  # the method, as the table names it
-    column: str  # the scenario, as the table names it
+    row: str  # the method's name in the table
+    column: str  # the scenario's name in the table
     made_by: str = ""  # the command of the whole experiment
 
     @property
@@ -50,7 +50,7 @@ class TableCell:
 
     @property
     def learned(self) -> bool:
-        """Is there anything to draw: a seed that did not diverge?"""
+        """Is there a seed that did not diverge, so that there is something to draw?"""
         return len(self.result.diverged) < len(self.result.records)
 
     @property
@@ -68,12 +68,12 @@ class TableCell:
 
     @cached_property
     def paper(self) -> Published | None:
-        """What the paper reports for such a cell, be it trained in another way."""
+        """What the paper reports for such a cell, even if trained differently."""
         return self.cell.published()
 
     @property
     def theirs(self) -> str:
-        """The paper's number, marked where it is of runs that were trained in another way; empty if there is none."""
+        """The paper's number, marked if its runs were trained differently; empty if there is none."""
         mark = paper_was(self.cell)
         return f"{theirs(self.paper)}{f' ({mark})' if mark else ''}" if self.paper else ""
 
@@ -116,17 +116,17 @@ class TableCell:
 
     @property
     def ends(self) -> bool:
-        """Do its tasks end? Else the rows of the accuracy matrix come after equal stretches of training."""
+        """Do its tasks end? If not, the rows of the accuracy matrix are measured after equal intervals of training."""
         return self.cell.stream.boundaries.clock is None
 
     @property
     def after(self) -> str:
-        """What the rows of the accuracy matrix come after."""
+        """What the rows of the accuracy matrix count."""
         return "tasks trained" if self.ends else "stretches of training"
 
     @property
     def survivors(self) -> str:
-        """What must be said of `curves`; empty if no seed diverged."""
+        """A note on `curves`; empty if no seed diverged."""
         seeds, lost = len(self.result.records), len(self.result.diverged)
         return f"mean of {seeds - lost} of {count(seeds, 'seed')}; {lost} diverged" if lost else ""
 
@@ -142,7 +142,7 @@ class TableCell:
 
     @property
     def _remedy(self) -> str:
-        """Penalties pull a weight by strength × learning rate: with both too large it goes further away each step."""
+        """What to change: penalties move a weight by strength × learning rate, which diverges if that is too large."""
         cell, reason = self.cell, ""
         strengths = {name: own["strength"] for name, own in cell.method.hyperparameters().items() if "strength" in own}
         given = {part.name for part in cell.method.parts if "strength" in part.model_fields_set}
@@ -155,7 +155,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class EmptyCell:
-    """A place of a table without a number: a dash with its reason, or a cell that no run of is finished (no reason)."""
+    """A cell without a number: a dash with its reason, or (without a reason) a cell without any finished run."""
 
     row: str
     column: str
@@ -203,7 +203,7 @@ class Column:
         return text + (f" ({count(len(untested), 'pair')} not tested: {_why_not(untested)})" if untested else "")
 
     def unlike(self, row: str) -> list[str]:
-        """The methods that this one differs from significantly."""
+        """The methods from which this one differs significantly."""
         pairs = [(c.first, c.second) for c in self.tested if c.significant and row in (c.first, c.second)]
         return [second if first == row else first for first, second in pairs]
 
@@ -231,7 +231,7 @@ class ResultTable:
     stream: str
     cells: Sequence[TableCell]
     empty: Sequence[EmptyCell]
-    order: Sequence[str]  # of the rows: a method that is refused everywhere is not among them and comes last
+    order: Sequence[str]  # of the rows; methods that are refused everywhere are not included and come last
 
     @property
     def _places(self) -> "list[TableCell | EmptyCell]":
@@ -239,7 +239,7 @@ class ResultTable:
 
     @property
     def heading(self) -> str:
-        """The stream, and what all cells are trained with that is not the paper's; rows tell what differs."""
+        """The stream, and what all cells have that differs from the paper; rows show what differs between them."""
         each = [found.cell.unlike_the_paper for found in self.cells]
         common = [text for text in (each[0] if each else []) if text != ACTIVE_ALL and all(text in e for e in each)]
         competing = [cell for found in self.cells if (cell := found.cell).scenario.infers_task]
@@ -253,7 +253,7 @@ class ResultTable:
 
     @cached_property
     def columns(self) -> list[str]:
-        """In the paper's order, also while an experiment is not complete."""
+        """The columns, in the paper's order even while an experiment is incomplete."""
         order = {scenario.title: place for place, scenario in enumerate(SCENARIOS.values())}
         found = dict.fromkeys(place.column for place in self._places)
         return sorted(found, key=lambda column: order.get(column.partition(",")[0], len(order)))
@@ -268,7 +268,7 @@ class ResultTable:
         return [(name, row) for name, rows in strategies.items() for row in rows]
 
     def begun(self) -> "ResultTable":
-        """The table without the methods of which nothing is finished yet."""
+        """The table without methods that have no finished run."""
         begun, later = {e.row for e in self.cells}, {cell.row for cell in self.empty if not cell.reason}
         return replace(self, empty=[cell for cell in self.empty if cell.row in begun or cell.row not in later])
 
@@ -287,7 +287,7 @@ class ResultTable:
 
     @property
     def explanations(self) -> list[str]:
-        """Why numbers are low, which seeds are missing, and what was read otherwise than for the published numbers."""
+        """Why numbers are low, which seeds are missing, and where methods are interpreted differently."""
         low = [(e.row, e.column, e.explanation) for e in self.cells if e.explanation]
         lost = [f"{e.row}, {e.column}: {e.diverged}." for e in self.cells if e.diverged]
         return together(low) + lost + other_readings([(e.row, e.column, e.cell) for e in self.cells if e.verdict])
@@ -321,8 +321,8 @@ def _result_table(section: Section, stream: str, every: Sequence[Cell]) -> Resul
 
 
 def remarks(section: Section) -> list[str]:
-    """The experiment's remarks on its methods, by the names that its tables use, once for all values of a grid; and the
-    rules that it went by, where no table has them as its footnote."""
+    """The experiment's remarks on its methods, by their names in its tables, once for all values of a grid; and its
+    rules, if no table has them as a footnote."""
     cells = [result.cell for result in section.results]
     own = {written(cell.method): own_parts(cell) for cell in cells}
     rows = {written(cell.method): cell.method for cell in cells} | {name: m for name, m in own.items() if m.parts}
@@ -339,7 +339,7 @@ def remarks(section: Section) -> list[str]:
 
 
 def incomplete(section: Section) -> str:
-    """A sentence that says how many runs are missing, and of what; empty if none is."""
+    """A sentence on how many runs are missing, and of what; empty if none is."""
     if not section.left:
         return ""
     by_stream: dict[str, Counter[str]] = {}
@@ -357,13 +357,13 @@ def incomplete(section: Section) -> str:
 
 
 def _in_brief(section: Section, cell: Cell) -> str:
-    """The method without numbers that were given for it; over budgets, what its stored data are used for."""
+    """The method's name without numbers; in an experiment over budgets, the use of its stored data."""
     budget, label = stored(cell) if section.kind == "budgets" else (None, "")
     return untuned(own_parts(cell)) if budget is None else label
 
 
 def selection(section: Section) -> str:
-    """How the hyperparameters were chosen, and which runs are not independent."""
+    """How the hyperparameters were chosen, and whether runs are dependent."""
     shared = any(isinstance(seed, Ordered) for result in section.results for seed in result.seeds)
     return (f"{ORACLE if section.selected == 'oracle' else f'selected: {section.selected}.'} {SHARED * shared}").strip()
 

@@ -27,7 +27,7 @@ VERDICT = (
 
 
 def render(sections: Sequence[Section]) -> str:
-    """Empty where there is no such number; refused pairs have a row with the reason."""
+    """The CSV text. Missing numbers are empty; refused combinations have a row with the reason."""
     text = io.StringIO()
     metrics = [f"{name}{kind}" for name in (*_metrics(), "intransigence") for kind in ("", "_sem")]
     writer = csv.DictWriter(text, [*COLUMNS, *metrics, *VERDICT], restval="", lineterminator="\n")
@@ -46,7 +46,7 @@ def render(sections: Sequence[Section]) -> str:
 
 
 def _metrics() -> list[str]:
-    """All but the accuracy, which has columns of its own."""
+    """All metrics but the accuracy, which has its own columns."""
     return [metric.name for metric in METRICS if metric.name != "average_accuracy"]
 
 
@@ -103,9 +103,9 @@ def _row(table: ResultTable, found: TableCell, unlike: Sequence[str]) -> dict[st
 
 
 def plain(value: object) -> object:
-    """NaN is no number, so its place stays empty; text that a spreadsheet would compute is quoted as text.
+    """A value for a CSV field: NaN is empty, and text that a spreadsheet would evaluate is quoted.
 
-    A carriage return becomes a line feed: Python puts no quotes around it, and readers would begin a row there.
+    A carriage return becomes a line feed, as Python does not quote it and readers would start a row there.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""

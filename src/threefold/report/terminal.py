@@ -51,7 +51,7 @@ def _table(block: document.Table, *, titled: bool = True) -> Table:
 
 
 def _cell(text: str) -> Text:
-    """A verdict's sign in its colour; what stands on a second line is dim."""
+    """A verdict's sign in its colour; a second line is dim."""
     first, _, rest = printable(text).partition("\n")
     cell = Text(first)
     for sign, style in COLOURS.items():
@@ -62,11 +62,11 @@ def _cell(text: str) -> Text:
 
 
 def fitting(console: Console, table: ResultTable) -> Group:
-    """The comparison of methods and what its signs mean, narrow if it would be too wide for this terminal."""
+    """The comparison of methods with its legend, narrow if it would be too wide for this terminal."""
     wide, narrow = (document.comparison(table, layout) for layout in ("screen", "narrow"))
     measured = console.measure(_table(wide, titled=False), options=console.options.update(max_width=1000)).maximum
     block = narrow if measured > console.width else wide
-    shown: list[RenderableType] = [Text(printable(block.caption), style="bold")]  # a title would be as narrow
+    shown: list[RenderableType] = [Text(printable(block.caption), style="bold")]  # not a title, which would wrap
     shown.append(_table(block, titled=False))
     shown += [Text(printable(text), style="dim") for text in document.below(table)]
     return Group(*shown)

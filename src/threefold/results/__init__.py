@@ -1,6 +1,6 @@
-"""What was measured: records of runs, the store that keeps them, metrics, statistics, and the published numbers.
+"""Results: records of runs, the store that keeps them, metrics, statistics, and the published numbers.
 
-Accuracies are in per cent, as in the paper. Nothing here trains, and importing it does not load torch.
+Accuracies are in per cent, as in the paper. Nothing here trains, and importing this package does not load torch.
 """
 
 from threefold.results.curve import Curve

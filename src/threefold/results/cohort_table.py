@@ -1,4 +1,4 @@
-"""Which cohorts are in progress, and by whom: a table in the store, so that taking one is a transaction."""
+"""Which cohorts are in progress, and in which process: a table in the store, so that claiming is a transaction."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from threefold.results.database import StoreBusy
 from threefold.results.record import utc_now
 from threefold.results.store import Store
 
-PATIENCE = 1.0  # seconds: a process that holds the store for longer may hang, and a waiting one must be able to stop
+PATIENCE = 1.0  # seconds: a process that locks the store for longer may hang, and the waiting one must stay stoppable
 
 
 @dataclass(frozen=True)
 class CohortRow:
-    """A cohort that was begun, and is not in the store yet."""
+    """A cohort that was started and whose runs are not in the store yet."""
 
     name: str
     title: str
     runs: tuple[str, ...]  # their keys, in order
-    owner: str | None  # the lock of the process that trains it
-    failed: str | None  # when it was given up
+    owner: str | None  # name of the lock of the process that trains it
+    failed: str | None  # when it failed for good
     reason: str | None
 
 
@@ -30,7 +30,7 @@ def cohort_rows(store: Store) -> list[CohortRow]:
 
 
 def _row(name: object, title: object, runs: object, *rest: object) -> CohortRow:
-    """As text, whatever another program may have put there."""
+    """A row, with every field as text, whatever another program may have written."""
     texts = (None if value is None else str(value) for value in rest)
     return CohortRow(str(name), str(title), tuple(str(runs).split()), *texts)
 
@@ -38,9 +38,9 @@ def _row(name: object, title: object, runs: object, *rest: object) -> CohortRow:
 def claim(
     store: Store, name: str, title: str, runs: Sequence[str], owner: str, alive: Callable[[str], bool]
 ) -> list[CohortRow] | None:
-    """Take a cohort. If live processes are at runs of it, it stays theirs, and the answer is what they are at.
+    """Claim a cohort. If live processes train some of its runs, it is not claimed, and their cohorts are returned.
 
-    None: the store was locked all the time.
+    None: the store stayed locked by another process.
     """
     try:
         with store.writing(PATIENCE) as connection:
@@ -70,6 +70,6 @@ def forget(connection: Connection, name: str) -> None:
 
 
 def given_up(store: Store) -> list[CohortRow]:
-    """Those with a time and a reason, as long as runs of them are missing."""
+    """Cohorts that failed, with time and reason, as long as any of their runs are missing."""
     found = [row for row in cohort_rows(store) if row.failed and row.reason]
     return [row for row in found if store.has(row.runs) != set(row.runs)]

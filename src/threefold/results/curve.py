@@ -1,4 +1,4 @@
-"""Accuracy during training, as a run keeps it."""
+"""Accuracy during training, as stored with a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,27 +11,27 @@ from numpy.typing import NDArray
 from threefold.results.packed import unpack
 
 Array = NDArray[np.float64]
-POINTS, NUMBERS = 100_000, 10_000_000  # the most of a run: reports hold those of many runs at once
+POINTS, NUMBERS = 100_000, 10_000_000  # limits for a run: reports hold many runs' curves at once
 STEPS = 10**12  # of a task
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """What was found at each point of training. Accuracies are in per cent; NaN: not found there.
+    """Measurements at points during training. Accuracies are in per cent; NaN: not measured there.
 
-    A task's last point is that after it was consolidated. The very first point of all is before any training.
+    A task's last point is after its consolidation. The first point of all is before any training.
     """
 
-    task: NDArray[np.int64]  # in whose training the point lies
+    task: NDArray[np.int64]  # the task in training at each point
     step: NDArray[np.int64]  # of that task, counted from 1; 0: before its first
-    seen: NDArray[np.int64]  # how many tasks have come so far
+    seen: NDArray[np.int64]  # how many tasks have appeared so far
     accuracy: Array  # points × tasks
     training_accuracy: Array | None = None  # points × tasks, on training samples
     loss: Array | None = None  # the mean since the last point
 
     @classmethod
     def of(cls, packed: Mapping[str, Any], tasks: int) -> Self:
-        """What `Record.curves` holds; ValueError where it is anything else."""
+        """The curve in `Record.curves`; ValueError if it is not valid."""
         numbers = sum(prod(value["shape"]) for value in packed.values())
         if numbers > NUMBERS:  # before anything is unpacked
             raise ValueError(f"it has {numbers} numbers, more than {NUMBERS}")
@@ -57,15 +57,15 @@ class Curve:
 
     @property
     def has_ends(self) -> bool:
-        """Do its tasks end, one after the other?"""
+        """Do its tasks end, one after another?"""
         return bool((self.seen == self.task + 1).all())
 
     def complete(self) -> Self:
-        """Without the points at which nothing was found: a run may take fewer steps than those beside it."""
+        """Without points that have no measurement: a run may take fewer steps than others of its stack."""
         return self._where(~np.isnan(self.accuracy).any(axis=1))
 
     def until(self, row: int) -> Self:
-        """What was found until so many rows of the accuracy matrix were measured."""
+        """The points up to the one where this many rows of the accuracy matrix were measured."""
         if self.has_ends:
             return self._where(self.task < row)
         share = self.total * self.accuracy.shape[1]

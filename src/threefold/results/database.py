@@ -1,7 +1,7 @@
-"""Opening the SQLite file of a store, safely, and saying in a sentence why it could not be opened or written.
+"""Opens the SQLite file of a store safely, and explains in a sentence why it cannot be opened or written.
 
-Everything about the file itself is here, so that `store` can speak of runs alone. The file must never be opened
-except through SQLite: closing any other handle on it would drop the locks this process holds (POSIX).
+Everything about the file itself is here, so that `store` only deals with runs. The file must never be opened except
+through SQLite: closing any other handle on it would drop the locks this process holds (POSIX).
 """
 
 import os
@@ -14,14 +14,14 @@ from pathlib import Path
 from threefold.errors import ThreefoldError
 
 STORE_FORMAT = 3
-APPLICATION_ID = 0x33464C44  # "3FLD": tells a store from every other program's database
+APPLICATION_ID = 0x33464C44  # "3FLD": distinguishes a store from other programs' databases
 
 SCHEMA = (
     """CREATE TABLE runs (
         id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, record TEXT NOT NULL, sum TEXT NOT NULL
     )""",  # record: the run as JSON
     "CREATE TABLE experiments (name TEXT PRIMARY KEY, asked TEXT NOT NULL)",
-    # in progress: the keys of its runs in order, the lock of the process that trains it, and why it was given up
+    # in progress: the keys of its runs in order, the lock of the process that trains it, and why it failed
     """CREATE TABLE cohorts (
         name TEXT PRIMARY KEY, title TEXT NOT NULL, runs TEXT NOT NULL, owner TEXT, failed TEXT, reason TEXT
     )""",
@@ -31,12 +31,12 @@ SCHEMA = (
 
 
 class StoreBusy(ThreefoldError):
-    """Another process had the store locked for as long as we were ready to wait."""
+    """Another process kept the store locked for longer than we wait."""
 
 
 def open_for_writing(path: Path, patience: float) -> sqlite3.Connection:
-    """A connection to the store, which is created if there is none. What cannot be written is refused now, not after
-    hours of training."""
+    """A connection to the store, which is created if there is none. A file that cannot be written is refused now, not
+    after hours of training."""
     with explained(path, patience):
         _refuse_special(path)
         folder = path.absolute().parent
@@ -47,7 +47,7 @@ def open_for_writing(path: Path, patience: float) -> sqlite3.Connection:
             if place.exists() and not os.access(place, os.W_OK):
                 raise ThreefoldError(f"store '{path}' cannot be written: '{place}' is read-only; give another file.")
     with _connected(path, "mode=rwc", patience) as connection:
-        connection.execute("PRAGMA synchronous = FULL")  # a run that was stored survives a power cut too
+        connection.execute("PRAGMA synchronous = FULL")  # stored runs survive a power cut too
         if _is_empty(connection):
             _create(connection, patience)
         _check_format(connection, path)
@@ -55,11 +55,11 @@ def open_for_writing(path: Path, patience: float) -> sqlite3.Connection:
 
 
 def open_for_reading(path: Path, patience: float) -> sqlite3.Connection:
-    """A connection that cannot change a row, and that leaves no file behind when it is closed.
+    """A connection that cannot change a row, and leaves no file behind when it is closed.
 
-    SQLite reads a WAL database with the help of two files beside it. A `mode=ro` connection creates them and may not
-    delete them; a writable one that only asks questions tidies up. A file we may not write is read as it lies, which
-    needs no such files, unless a write-ahead log beside it says that its owner is at work.
+    SQLite reads a WAL database by means of two files next to it. A `mode=ro` connection creates them and may not
+    delete them; a writable one that only queries cleans up. A file we may not write is opened as immutable, which
+    needs no such files, unless a write-ahead log next to it shows that its owner is active.
     """
     with explained(path, patience):
         _refuse_special(path)
@@ -81,7 +81,7 @@ def open_for_reading(path: Path, patience: float) -> sqlite3.Connection:
 
 
 def file_id(path: Path) -> tuple[int, int] | None:
-    """Which file has this name now: its device and inode."""
+    """The identity of the file at this path: its device and inode."""
     try:
         found = path.stat()
     except OSError:
@@ -91,9 +91,9 @@ def file_id(path: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing. The write lock is taken at the start, where waiting for it is safe.
+    """A transaction, which takes the write lock at the start, where waiting for it is safe.
 
-    Inside another one it is a part of that."""
+    Inside another transaction it is a part of that one."""
     joined = connection.in_transaction
     if joined:
         yield
@@ -110,7 +110,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def explained(path: Path, patience: float) -> Iterator[None]:
-    """Turn what SQLite or the system says about the file into one sentence. A mistake in our own calls stays one."""
+    """Turn SQLite's or the system's errors about the file into one sentence. Errors in our own calls pass unchanged."""
     try:
         yield
     except sqlite3.ProgrammingError:
@@ -124,7 +124,7 @@ def explained(path: Path, patience: float) -> Iterator[None]:
 
 def _code(error: sqlite3.Error) -> int:
     code: int = getattr(error, "sqlite_errorcode", 0)
-    return code & 0xFF  # the high bits only say more exactly where
+    return code & 0xFF  # the high bits only add detail
 
 
 def _sentence(error: sqlite3.Error, path: Path, patience: float) -> str:
@@ -155,7 +155,7 @@ def _refuse_special(path: Path) -> None:
 
 @contextmanager
 def _connected(path: Path, mode: str, patience: float) -> Iterator[sqlite3.Connection]:
-    """A connection that stays open unless something goes wrong here."""
+    """A connection that is closed only if an error is raised here."""
     with explained(path, patience):
         uri = f"{path.absolute().as_uri()}?{mode}"
         connection = sqlite3.connect(uri, uri=True, timeout=patience, isolation_level=None)
@@ -172,7 +172,7 @@ def _pragma(connection: sqlite3.Connection, statement: str) -> object:
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
-    """No tables and no marks: a new file, or one whose creation was cut short."""
+    """No tables and no format marks: a new file, or one whose creation was interrupted."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     marks = {_pragma(connection, "application_id"), _pragma(connection, "user_version")}
     return {tables} | marks == {0}
@@ -188,17 +188,17 @@ def _create(connection: sqlite3.Connection, patience: float) -> None:
 
 
 def take_in_log(connection: sqlite3.Connection) -> None:
-    """Have all that was written in the file itself: people move and copy that alone. Not before a transaction ends."""
+    """Move the write-ahead log into the file itself, as people copy only that. Call it after a transaction."""
     if not connection.in_transaction:
         connection.execute("PRAGMA wal_checkpoint")
 
 
 def prefer_wal(connection: sqlite3.Connection, patience: float) -> str:
-    """Ask for write-ahead logging, under which readers and a writer do not wait for each other; answer what we got.
+    """Request write-ahead logging, where readers and a writer do not block each other; returns the actual mode.
 
-    Network file systems without shared memory cannot have it: SQLite then stays with its rollback journal, which is
-    as safe and only waits more. The mode is kept in the file, so this is asked once in its life. Unlike other
-    statements this one does not always wait for a lock, hence the loop.
+    On network file systems without shared memory SQLite keeps its rollback journal, which is as safe and only waits
+    more. The mode is stored in the file, so this is done once. Unlike other statements this one does not always wait
+    for a lock, hence the loop.
     """
     deadline = time.monotonic() + patience
     while True:

@@ -1,4 +1,4 @@
-"""Results gathered on several machines, in one store."""
+"""Merges results from several machines into one store."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -22,10 +22,10 @@ class Merged:
 
 
 def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str]]) -> Merged:
-    """Add every run of the sources (stores, or files of rows) to the destination, all of them or none.
+    """Add every run of the sources (stores, or files of rows) to the destination, all or none.
 
-    Merging again changes nothing. Two rows with the same key but different results are refused, both shown: one of
-    them is wrong, or was computed by other code. Where and when a run was computed is no part of its result.
+    Merging again changes nothing. Two rows with the same key but different results are refused, and both are shown:
+    one is wrong, or was computed by other code. Where and when a run was computed is not part of its result.
     """
     found: dict[str, tuple[Record, str]] = {}
     asked: list[tuple[str, dict[str, Any]]] = []
@@ -38,7 +38,7 @@ def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str
                 if known[0] is not record:
                     _compare(*known, record, str(source), f"'{known[1]}' or without '{source}'")
                     present += 1
-    with Store(destination) as store, store.writing():  # after all sources: a mistake in one of them writes nothing
+    with Store(destination) as store, store.writing():  # sources come first
         for key in store.has(found):
             if mine := store.get(key):
                 record, source = found.pop(key)
@@ -51,7 +51,7 @@ def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str
 
 
 class _Elsewhere(Store):
-    """A store that others made: what it holds is checked whole."""
+    """A store from elsewhere: everything in it is validated."""
 
     def all(self) -> Iterator[Record]:
         for record in super().all():
@@ -74,7 +74,7 @@ class _Elsewhere(Store):
 
 
 def together(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What two commands of the same name asked for: each cell once, with the seeds of both, and all that was said."""
+    """The union of two requests of the same name: each cell once, with the seeds and remarks of both."""
     rules = before.get("rules", [])
     both: dict[str, Any] = {
         "notes": before["notes"] | asked["notes"],
@@ -91,9 +91,9 @@ def together(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, A
 
 
 def _command(before: Mapping[str, Any], asked: Mapping[str, Any], runs: set[tuple[str, Seed]]) -> str:
-    """What trains all that both asked for: one of their commands if it does, else one after the other.
+    """The command for the union of two requests: one of their commands if it covers all, else both in sequence.
 
-    It is empty where some of it was asked for in Python, in a way that no command can repeat.
+    It is empty if some of it was requested in Python in a way that no command can repeat.
     """
     for one in (asked, before):
         if _runs(one) == runs:
@@ -108,7 +108,7 @@ def _runs(asked: Mapping[str, Any]) -> set[tuple[str, Seed]]:
 
 
 def _compare(first: Record, where: str, second: Record, elsewhere: str, spare: str) -> None:
-    """Refuse two results of one run. `spare` is what the merge could go without."""
+    """Refuse different results of one run. `spare` names the sources that could be left out."""
     one, other = _measured(first), _measured(second)
     for name in one | other:
         if one.get(name) != other.get(name):
@@ -125,7 +125,7 @@ def _compare(first: Record, where: str, second: Record, elsewhere: str, spare: s
 
 
 def _measured(record: Record) -> dict[str, Any]:
-    """Everything that makes up a result, each value by a name that says what it is."""
+    """All values of a result, by descriptive names."""
     data = record.to_json()
     values: dict[str, Any] = {"status": data["status"], "diverged_at": data["diverged_at"]}
     for after, row in enumerate((data["initial"], *data["matrix"])):
@@ -135,13 +135,13 @@ def _measured(record: Record) -> dict[str, Any]:
 
 
 def _sum(packed: Mapping[str, Any]) -> str:
-    """What an array is known by: two machines may compress the same numbers differently."""
+    """A checksum of an array's values, as two machines may compress the same numbers differently."""
     array = unpack(packed)
     return f"of sum {checksum(f'{array.dtype.str} {array.shape}'.encode() + array.tobytes())}"
 
 
 def _apart(*values: Any) -> list[str]:
-    """Both values, with all their digits only where four do not tell them apart."""
+    """Both values, with all digits only if four do not distinguish them."""
     short = [f"{value:.4f}" if isinstance(value, float) else str(value) for value in values]
     return short if len(set(short)) == len(short) else [repr(value) for value in values]
 

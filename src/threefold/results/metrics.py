@@ -1,9 +1,9 @@
-"""What a run's tests say about learning and forgetting: docs/metrics.md has each metric with its source.
+"""Metrics of learning and forgetting, computed from a run's tests: docs/metrics.md has each with its source.
 
 Notation: T tasks; R[i, j] is the accuracy on task j after training on tasks 1…i, in per cent; b[j] the accuracy on
-task j before any training; a[n, j] the accuracy on task j at point n of the curve where tasks were tested in training.
-A metric that needs a second task is NaN for one task, one of the curve is NaN without one, most are NaN where tasks
-have no ends, and every metric is NaN where it would need a row that was never measured because the run diverged.
+task j before any training; a[n, j] the accuracy on task j at point n of the curve, if tasks were tested in training.
+Metrics that need a second task are NaN for one task, metrics of the curve are NaN without one, most are NaN where tasks
+have no ends, and every metric is NaN if it needs a row that was not measured because the run diverged.
 """
 
 import math
@@ -18,11 +18,11 @@ from threefold.results.curve import Curve
 from threefold.values import check_name
 
 Array = NDArray[np.float64]
-REGAINED = 0.9  # share of a gap's depth after which it counts as over: the last tenth is noise
+REGAINED = 0.9  # share of a gap's depth at which it counts as recovered: the last tenth is noise
 
 
 class Metric(NamedTuple):
-    """A metric: how tables and pages call it."""
+    """A metric and its names in tables and pages."""
 
     name: str
     short: str
@@ -48,7 +48,7 @@ REGISTERED: dict[str, Measured] = {}
 
 
 def register_metric(name: str, short: str, title: str, meaning: str, measured: Measured) -> None:
-    """Make a metric of your own known: tables and results have it, of old runs too.
+    """Register your own metric: tables and results then include it, for old runs too.
 
     `measured` is called with the accuracy on each task before training, the accuracy after each task (rows) on each
     task, and the curve during training or None; accuracies are in per cent, rows of a diverged run NaN.
@@ -77,10 +77,10 @@ def learning_accuracy(matrix: ArrayLike) -> float:
 
 
 def forgetting(matrix: ArrayLike) -> float:
-    """The fall from the best accuracy ever had: (1/(T−1)) Σ_{j<T} (max_{l<T} R[l, j] − R[T, j]).
+    """The fall from the best accuracy so far: (1/(T−1)) Σ_{j<T} (max_{l<T} R[l, j] − R[T, j]).
 
     F_T of Chaudhry et al. (2018), "Riemannian Walk". As there, the maximum runs over all l < T, also those before
-    task j was trained. Negative when a task ends better than it ever was.
+    task j was trained. Negative when a task ends better than ever before.
     """
     accuracy = _square(matrix)
     if len(accuracy) < 2:
@@ -130,10 +130,10 @@ def average_incremental_accuracy(matrix: ArrayLike) -> float:
 
 
 def average_anytime_accuracy(curve: Curve) -> float:
-    """The average accuracy over the tasks that have come so far, averaged over the steps of training.
+    """The average accuracy over the tasks seen so far, averaged over the steps of training.
 
-    AAA of Caccia et al. (2022). A point counts for all steps since the point before it, so that places where points
-    are dense weigh no more.
+    AAA of Caccia et al. (2022). A point counts for all steps since the previous point, so that dense points do not
+    weigh more.
     """
     steps = np.diff(curve.total, prepend=0)
     so_far = [row[:seen].mean() for row, seen in zip(curve.accuracy, curve.seen, strict=True)]
@@ -161,9 +161,9 @@ def worst_case_accuracy(curve: Curve) -> float:
 
 
 class Gap(NamedTuple):
-    """What a switch of tasks does to the average accuracy on all earlier tasks."""
+    """The effect of a switch of tasks on the average accuracy on all earlier tasks."""
 
-    task: int  # that begins, counted from 0
+    task: int  # the one that begins, counted from 0
     before: float
     lowest: float
     after: float  # when the new task ends
@@ -172,7 +172,7 @@ class Gap(NamedTuple):
 
     @property
     def depth(self) -> float:
-        """How far it falls below both where it was and where it ends. Plain forgetting, never made up, is no gap."""
+        """How far it falls below both its start and its end. Forgetting without recovery is not a gap."""
         return min(self.before, self.after) - self.lowest
 
 
@@ -195,8 +195,8 @@ def gaps(curve: Curve) -> list[Gap]:
 def measure(
     initial: ArrayLike, matrix: ArrayLike, curve: Curve | None = None, *, ends: bool = True
 ) -> dict[str, float]:
-    """Every metric of one run, by name. `ends`: do its tasks end? Else no row of the matrix is of a task just learned,
-    and only averages over all tasks mean anything."""
+    """Every metric of one run, by name. `ends`: do its tasks end? If not, no row of the matrix follows a task just
+    learned, and only averages over all tasks are meaningful."""
     diverged = bool(np.isnan(_square(matrix)).any())
     curve = None if curve is None or diverged else curve.complete()
     curve = curve if curve and len(curve.step) else None

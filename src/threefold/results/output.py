@@ -1,6 +1,6 @@
-"""Where commands write: whole or not at all, over an earlier file of the same kind, and never over anything else.
+"""Writes the commands' output files: atomically, replacing an earlier file of the same kind and nothing else.
 
-What a file is tells its content, not its name: each of our writers leaves a mark that a later one knows.
+A file's kind is determined by its content, not its name: each writer leaves a mark that later ones recognise.
 """
 
 import errno
@@ -17,7 +17,7 @@ from typing import BinaryIO
 from threefold.errors import ThreefoldError
 from threefold.reading import open_file
 
-PART = ".threefold-part"  # the ending of what is not whole yet; what a killed writer left of it goes with the next
+PART = ".threefold-part"  # suffix of incomplete files; those of killed writers are removed by the next
 LARGEST = 64 << 20  # bytes of a file that are searched for a mark
 
 IsOurs = Callable[[BinaryIO], bool]
@@ -29,12 +29,12 @@ def begins_with(mark: str) -> IsOurs:
 
 
 def contains(mark: bytes) -> IsOurs:
-    """Does a file hold this anywhere?"""
+    """Does a file contain this anywhere?"""
     return lambda file: mark in file.read(LARGEST)
 
 
 def check_output(file: Path, ours: IsOurs, store: Path | None = None) -> None:
-    """Refuse a name under which there is the store or anything else that we would not write there."""
+    """Refuse a path at which there is the store, or anything that is not an earlier output of this kind."""
     with explained(file):
         target = file.resolve()
         if target.is_dir():
@@ -47,7 +47,7 @@ def check_output(file: Path, ours: IsOurs, store: Path | None = None) -> None:
             raise ThreefoldError(f"file '{file}' is a device or pipe; give a file, which is written whole.")
         if store is not None and store.exists() and target.samefile(store):
             raise ThreefoldError(f"file '{file}' is the store itself; give another file.")
-        if target.stat().st_size == 0 and not Path(f"{target}-wal").exists():  # as mktemp makes them: nothing is lost
+        if target.stat().st_size == 0 and not Path(f"{target}-wal").exists():  # empty, as from mktemp: nothing is lost
             return
         with open_file(target) as opened:
             if not ours(opened):
@@ -60,16 +60,16 @@ def check_output(file: Path, ours: IsOurs, store: Path | None = None) -> None:
 
 
 def is_special(file: Path) -> bool:
-    """Is there a device or pipe of this name?"""
+    """Is there a device or pipe at this path?"""
     return os.path.exists(file) and not file.is_file() and not file.is_dir()
 
 
 @contextmanager
 def replacing(file: Path, ours: IsOurs, store: Path | None = None) -> Iterator[BinaryIO]:
-    """A stream to write to. What was written takes the file's name when all is well; else the file is as it was."""
+    """A stream to write to. On success its content replaces the file; on an error the file is unchanged."""
     check_output(file, ours, store)
     with explained(file):
-        target = file.resolve()  # a link stays one
+        target = file.resolve()  # links are kept
         remove_leftovers(target)
         part, stream = _new_part(target)
         try:
@@ -85,7 +85,7 @@ def replacing(file: Path, ours: IsOurs, store: Path | None = None) -> Iterator[B
 
 
 def write_output(file: Path, content: bytes, ours: IsOurs, store: Path | None = None) -> None:
-    """Write a file whole, or into a device or pipe."""
+    """Write a file atomically, or into a device or pipe."""
     if is_special(file):
         with explained(file), open(file, "wb", buffering=0, opener=_without_waiting) as special:
             os.set_blocking(special.fileno(), True)
@@ -99,7 +99,7 @@ def write_output(file: Path, content: bytes, ours: IsOurs, store: Path | None = 
 
 @contextmanager
 def explained(place: Path) -> Iterator[None]:
-    """An error of the system as a sentence."""
+    """Turn the system's errors into a sentence."""
     try:
         yield
     except BrokenPipeError:  # the reader has stopped reading
@@ -112,12 +112,12 @@ def explained(place: Path) -> Iterator[None]:
 
 
 def part_name(target: Path) -> Path:
-    """A new temporary name next to a file or folder, for what is not yet complete."""
+    """A new temporary name next to a file or folder, for incomplete content."""
     return target.with_name(f".{target.name}.{token_hex(4)}{PART}")
 
 
 def lock(descriptor: int) -> bool:
-    """Lock a temporary file while its writer lives; False if another process has it. True where locks do not work."""
+    """Lock a temporary file until its writer exits; False if another process has it. True where locks do not work."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -133,7 +133,7 @@ def remove_leftovers(target: Path) -> None:
         with suppress(OSError):
             descriptor = os.open(part, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails where the writer lives
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if the writer is alive
                 shutil.rmtree(part) if part.is_dir() else part.unlink()
             finally:
                 os.close(descriptor)
@@ -145,11 +145,11 @@ def _new_part(target: Path) -> tuple[Path, BinaryIO]:
         stream = part.open("xb")
         if lock(stream.fileno()) and part.exists():
             return part, stream
-        stream.close()  # another took it for a leftover before it had its lock
+        stream.close()  # another process removed it as a leftover before it was locked
 
 
 def _keep_name(folder: Path) -> None:
-    """A new name outlives a power cut only when its folder is written too; not every system can."""
+    """Sync the folder, without which a new name may not survive a power cut; not every system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -18,7 +18,7 @@ def pack(array: NDArray[Any]) -> dict[str, Any]:
 
 
 def unpack(packed: Mapping[str, Any]) -> NDArray[Any]:
-    """The array that `pack` wrote; ValueError if it is anything else, however much that would unpack to."""
+    """The array that `pack` wrote; ValueError for anything else, without unpacking more than the array's size."""
     dtype, shape = np.dtype(packed["dtype"]), packed["shape"]
     if dtype.kind not in "biufc":
         raise ValueError(f"it holds values of type {dtype}, which are not numbers")
@@ -33,10 +33,9 @@ def unpack(packed: Mapping[str, Any]) -> NDArray[Any]:
 
 
 def shown_images(array: NDArray[Any]) -> NDArray[np.uint8] | None:
-    """Images (tasks × images × channels × rows × columns) with their colours last, or none if grey.
+    """Images (tasks × images × channels × rows × columns) with channels last, or without that axis if grey.
 
-    Where the pixels of each are a row, they are those of a square, or of three, one for each colour. None for anything
-    else.
+    Flat rows of pixels are taken as a square image, or as three, one for each colour. None for anything else.
     """
     if array.dtype != np.uint8 or array.ndim not in (3, 5) or array.size == 0:
         return None

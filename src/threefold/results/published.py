@@ -22,7 +22,7 @@ class Published:
 
     Of the successor Tables 2 and 3; where a standard error is missing, only the mean was found, quoted by others.
 
-    `task_id_in` says where a Task-IL network is told the task. "output": a head for each task. "hidden" (the second
+    `task_id_in` says where a Task-IL network uses the task. "output": a head for each task. "hidden" (the second
     column of Table B.1): hidden units gated by task as in XdG, *instead of* separate heads. So `none` with "hidden"
     (90.41) is XdG on one shared head, and is not the `xdg` of Table 5 (91.40), which has a head for each task as well.
     It is None in Domain-IL and Class-IL, where the task is not given.
@@ -65,7 +65,7 @@ def lookup(
 ) -> Published | None:
     """The published cell of this combination; None where the paper prints none.
 
-    In Task-IL `task_id_in` is "output" unless said otherwise.
+    In Task-IL `task_id_in` defaults to "output".
     """
     if scenario == "task" and task_id_in is None:
         task_id_in = "output"
@@ -84,8 +84,8 @@ class Verdict:
     """The outcome, ours − published with its 95% interval, the largest difference that would have agreed, and the
     difference in combined standard errors (z).
 
-    `allowed` belongs beside "agrees": five noisy seeds may agree with almost anything, and this number shows it.
-    `sem_assumed`: no standard error was published with the mean, so ours stood for it.
+    Show `allowed` with "agrees": five noisy seeds may agree with almost anything, and this number reveals it.
+    `sem_assumed`: no standard error was published with the mean, so ours was used for it.
     """
 
     outcome: Outcome

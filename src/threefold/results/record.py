@@ -1,4 +1,4 @@
-"""A finished run, and the key it is known by.
+"""A finished run, and the key that identifies it.
 
 Numbers that do not exist (an accuracy after divergence, the forgetting of a single task) are NaN in Python, so that
 arithmetic and formatting need no special case, and `null` in JSON, which has no NaN.
@@ -29,7 +29,7 @@ def run_key(spec: Mapping[str, Any]) -> str:
     Two specs have the same key exactly when they are equal as data: the order of fields does not matter, a tuple is a
     list, and numbers that are equal are written alike, so that `1`, `1.0` and `1e0` are one learning rate (a float
     with a whole value is written as an integer; any other by `repr`, the shortest text that reads back as the same
-    float). `True` is not `1`, nor is `"1"`. What has no such text is refused rather than guessed at: NaN, infinities,
+    float). `True` is not `1`, nor is `"1"`. Values without such text are refused rather than guessed: NaN, infinities,
     field names that are not text, and NumPy's `float32`, whose 0.1 is not the 0.1 that was typed.
     """
     text = json.dumps(_canonical(spec, "spec"), sort_keys=True, separators=(",", ":"))
@@ -63,10 +63,10 @@ def _canonical(value: Any, place: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One finished run: what was asked, what was measured, and where. Accuracies are in per cent.
+    """One finished run: its spec, its measurements, and where they were made. Accuracies are in per cent.
 
-    A run that diverged keeps what was measured before: its matrix has the full shape, and its rows from `diverged_at`
-    on are NaN. Two records are equal when their JSON is, so a NaN equals a NaN.
+    A run that diverged keeps its earlier measurements: its matrix has the full shape, with NaN in the rows from
+    `diverged_at` on. Two records are equal when their JSON is, so a NaN equals a NaN.
     """
 
     key: str
@@ -79,14 +79,14 @@ class Record:
     matrix: Sequence[Sequence[float]]
     """Row i: accuracy on every task after training on task i."""
     timings: Mapping[str, float]
-    """Seconds, of the whole cohort."""
+    """Seconds, for the whole cohort."""
     environment: Mapping[str, Any]
     """Where it was computed: device, precision, versions, git revision, platform."""
     kept: Mapping[str, Any] = field(default_factory=dict)
-    """What a method wanted kept to look at later, such as the images that a generator dreamt after each task: for each
-    name an array as `pack` writes it, tasks first."""
+    """What a method kept to look at later, such as generated images after each task: for each name an array as `pack`
+    writes it, tasks first."""
     curves: Mapping[str, Any] = field(default_factory=dict)
-    """What was found during training, if it was tested then: for each name an array as `pack` writes it (`Curve`)."""
+    """Measurements during training, if there were any: for each name an array as `pack` writes it (`Curve`)."""
     created: str = field(default_factory=utc_now)
     diverged_at: int | None = None
     """Index (from 0) of the task in whose training a number stopped being finite; None for a run that finished."""
@@ -108,14 +108,14 @@ class Record:
 
     @cached_property
     def metrics(self) -> Mapping[str, float]:
-        """What the accuracies say, by name. Computed, never stored: a metric that is added later is there for all."""
+        """All metrics by name. They are computed, never stored, so that a metric added later works for old runs."""
         stream = self.spec.get("stream")
         without_ends = isinstance(stream, Mapping) and bool(stream.get("boundaries"))  # sharp ones are not written down
         return measure(self.initial, self.matrix, self.curve, ends=not without_ends)
 
     @property
     def curve(self) -> Curve | None:
-        """What was measured during training, while it was finite; None without such tests.
+        """Measurements during training, while they were finite; None without such tests.
 
         Unpacked at each call: the curves of many runs may not fit into memory at once.
         """
@@ -124,7 +124,7 @@ class Record:
 
     @property
     def seconds(self) -> float:
-        """Its share of the time that its cohort took: networks that are trained as one stack each record all of it."""
+        """Its share of its cohort's time, all of which is recorded with each network of the stack."""
         cohort: int = self.environment.get("cohort", 1)
         return sum(self.timings.values()) / cohort
 
@@ -169,7 +169,7 @@ class Record:
 
 
 def checksum(content: bytes) -> str:
-    """A short sum of what is stored: tells that something was changed or damaged, not by whom."""
+    """A short checksum of stored content, which detects changes and damage, not who made them."""
     return sha256(content).hexdigest()[:16]
 
 

@@ -1,7 +1,7 @@
-"""The rows of a store as a small text file: a line for each cohort, to be kept beside the text that cites them.
+"""The rows of a store as a small text file, a line for each cohort, to be kept with the text that cites them.
 
-Every measured number is there in full; what the methods kept to look at (the generators' images) is not. Each line ends
-with a sum of itself, and the first line says how many runs there are, so that a changed or a lost line is noticed.
+Every measured number is there in full; what methods kept to look at (generated images) is not. Each line ends with its
+checksum, and the first line has the number of runs, so that a changed or lost line is noticed.
 """
 
 import gzip
@@ -28,7 +28,7 @@ SUFFIXES = (".jsonl", ".jsonl.gz")
 SHARED = ("timings", "environment", "created")
 OWN = ("status", "diverged_at", "initial", "matrix")
 LONGEST = 8 << 20  # bytes of curves in a line that has several runs
-SHARE_OF_MEMORY = 20  # what a file's text becomes in memory is several times as large
+SHARE_OF_MEMORY = 20  # parsed, a file takes several times the size of its text
 SUM = re.compile(rb'(.*),"sum":"([0-9a-f]{16})"\}\s*', re.DOTALL)
 
 
@@ -38,7 +38,7 @@ def is_rows(path: str | PathLike[str]) -> bool:
 
 
 def write_rows(store: Store, path: str | PathLike[str]) -> int:
-    """Write all runs of the store and what was asked for; how many runs. The same store gives the same bytes."""
+    """Write all runs and requests of the store; returns how many runs. The same store gives the same bytes."""
     content, runs = rows_text(store)
     packed = str(path).endswith(".gz")
     with replacing(Path(path), _is_ours, store.path) as stream:
@@ -56,7 +56,7 @@ def _is_ours(file: BinaryIO) -> bool:
 
 
 def rows_text(store: Store) -> tuple[bytes, int]:
-    """The lines of all runs of the store and of what was asked for, and how many runs."""
+    """The lines of all runs and requests of the store, and how many runs."""
     cohorts: dict[str, dict[str, Any]] = {}
     runs = 0
     for record in store.all():
@@ -71,7 +71,7 @@ def rows_text(store: Store) -> tuple[bytes, int]:
 
 
 def _lines_of(cohort: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A cohort; in several lines where it has many curves, for a line must not be too long to be read."""
+    """The lines of a cohort: several if it has many curves, to limit the length of a line."""
     some: list[Mapping[str, Any]] = []
     length = 0
     for run in cohort["runs"]:
@@ -130,7 +130,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 @contextmanager
 def _named(path: Path, number: int) -> Iterator[None]:
-    """Say in which line something is wrong, and what."""
+    """Name the line in which something is wrong, and what."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, ThreefoldError) as error:
@@ -141,7 +141,7 @@ def _named(path: Path, number: int) -> Iterator[None]:
 
 
 def _head(line: bytes) -> tuple[dict[str, dict[str, Any]], int]:
-    """What was asked for, and how many runs follow."""
+    """The requests, and how many runs follow."""
     head = parse_json(line)
     known = head.get("format") if isinstance(head, dict) else None
     if known != FORMAT:
@@ -159,7 +159,7 @@ def _head(line: bytes) -> tuple[dict[str, dict[str, Any]], int]:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """What a line holds, if it is as it was written."""
+    """A line's content, if its checksum fits."""
     value = parse_json(line)
     if not isinstance(value, dict):
         raise ValueError(f"it holds {json.dumps(value)[:20]}, not an object")

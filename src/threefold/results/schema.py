@@ -1,8 +1,8 @@
-"""What runs and experiments from elsewhere must look like before anything of them is kept.
+"""Validates runs and experiments from elsewhere before anything of them is stored.
 
-Reports, counts and exports take these fields as they are, so whatever passes here must not break them. Methods that are
-not known here are welcome, for they may be another's plug-ins; streams and scenarios must be known. Fields that are
-not named here are kept, since a later version may have written them.
+Reports, counts and exports use these fields unchecked, so whatever passes here must not break them. Unknown methods are
+accepted, as they may be someone else's plug-ins; streams and scenarios must be known. Unknown fields are kept, since a
+later version may have written them.
 """
 
 import json
@@ -22,14 +22,14 @@ from threefold.results.packed import unpack
 from threefold.results.record import run_key
 from threefold.results.seed import united
 
-TASKS, RUNS = 100_000, 1_000_000  # the most of a run and of an experiment
+TASKS, RUNS = 100_000, 1_000_000  # limits for a run and for an experiment
 NAME = 1000  # characters
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?([+-]\d\d:\d\d|Z)")
-YEARS = 3e9  # seconds: more than anybody can have waited
+YEARS = 3e9  # seconds: longer than any run can have taken
 
 
 def check_run(data: Mapping[str, Any]) -> None:
-    """A run as `Record.to_json` gives it, or ValueError with the first thing that is wrong."""
+    """Check a run in the form of `Record.to_json`; ValueError with the first thing that is wrong."""
     check_plain(data)
     _check(_Run, data)
     if not _finite(data):
@@ -66,7 +66,7 @@ def _finite(data: Mapping[str, Any]) -> bool:
 
 
 def check_experiment(name: object, asked: object) -> None:
-    """What was asked for under a name, or ValueError with the first thing that is wrong."""
+    """Check the request of a name; ValueError with the first thing that is wrong."""
     if not isinstance(name, str) or not 0 < len(name) <= NAME:
         raise ValueError(f"its name is no text of 1 to {NAME} characters")
     check_plain([name, asked])
@@ -80,7 +80,7 @@ class _Schema(BaseModel):
 class _Scenario(_Schema):
     name: str
     task_id_in: Literal["output", "hidden", "both"] | None
-    active: Literal["all"] = "all"  # where it is written down; else those of classes seen so far
+    active: Literal["all"] = "all"  # if present; otherwise the units of classes seen so far
 
     @model_validator(mode="after")
     def _known(self) -> "_Scenario":
@@ -98,7 +98,7 @@ def _identifier(name: str) -> str:
 
 
 def _no_giant(value: Any) -> Any:
-    """NumPy has no whole numbers beyond 64 bits, so no figure could show them."""
+    """Refuse whole numbers beyond 64 bits, which NumPy does not have, so that no figure could show them."""
     for number in value if isinstance(value, list) else [value]:
         if isinstance(number, int) and not -(2**63) <= number < 2**63:
             raise ValueError(f"{number} is beyond 64 bits")
@@ -144,9 +144,9 @@ class _Stream(_Schema):
 
     @model_validator(mode="after")
     def _usable(self) -> "_Stream":
-        from threefold.streams import kind_of  # not at the top: it loads torch
+        from threefold.streams import kind_of  # not at the top, as it loads torch
 
-        if self.code is None:  # and if there is one, it is not looked for: what is read runs nothing
+        if self.code is None:  # a user's class is not loaded: reading must not run code
             with as_value_error():
                 kind_of(self.name).options_type(**self.options)
         return self
@@ -154,7 +154,7 @@ class _Stream(_Schema):
 
 class _Network(_Value):
     code: str | None = None  # of a user's own
-    init: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")  # the sum of the weights that it began with
+    init: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")  # checksum of the initial weights
 
     @model_validator(mode="after")
     def _usable(self) -> "_Network":
@@ -193,7 +193,7 @@ class _Evaluation(_Schema):
 
 
 class _Training(_Schema):
-    model_config = ConfigDict(extra="forbid")  # a cell is built of these and no others
+    model_config = ConfigDict(extra="forbid")  # cells are built from exactly these fields
 
     iters: Count | None = None
     epochs: Count | None = None
@@ -275,7 +275,7 @@ class _Run(_Schema):
 
 
 class _Described(_Schema):
-    """A cell: its spec, and its method and a network or stream of the user's as the command line writes them."""
+    """A cell: its spec, and its method and any user's network or stream as the command line writes them."""
 
     spec: _RunSettings
     method: str
@@ -294,7 +294,7 @@ class _Described(_Schema):
 
 
 def _with_order(given: Any) -> Any:
-    """A seed, or a seed and that of the order of its tasks."""
+    """A seed, or a seed and the seed of the order of tasks."""
     numbers = given if isinstance(given, list) and len(given) == 2 else [given]
     if any(type(number) is not int or number < 0 for number in numbers):
         raise ValueError(f"a seed must be a whole number from 0 on, or two, got {ascii(given)[:60]}")
@@ -302,7 +302,7 @@ def _with_order(given: Any) -> Any:
 
 
 class _Cell(_Described):
-    paper: Literal["2022"] = "2022"  # where it is written down
+    paper: Literal["2022"] = "2022"  # if present
     seeds: list[Annotated[Any, AfterValidator(_with_order)]] = Field(min_length=1)
     validation: bool = False
 
@@ -342,7 +342,7 @@ class _Experiment(_Schema):
 
 
 def _check_part(name: str, values: Mapping[str, Any]) -> None:
-    """The hyperparameters of one of our own parts must be ones that it can have: figures compute with them."""
+    """Check the hyperparameters of one of our own parts, as figures compute with them."""
     from threefold.fingerprint import is_ours
     from threefold.methods import METHODS
 
@@ -358,7 +358,7 @@ def _check_part(name: str, values: Mapping[str, Any]) -> None:
 
 
 def _check_value(kinds: Mapping[str, Any], what: str, given: _Value) -> None:
-    """Must be one of ours, with values that it can have, written as we write them."""
+    """Check that it is one of ours, with valid values, written as we write them."""
     from threefold.values import build
 
     with as_value_error():
@@ -373,7 +373,7 @@ def _check_value(kinds: Mapping[str, Any], what: str, given: _Value) -> None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """To Python true is 1; to a key it is not."""
+    """Equality as keys have it: in Python true equals 1, in a key it does not."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
@@ -392,7 +392,7 @@ def _sentence(error: Mapping[str, Any]) -> str:
         message = error["msg"].removeprefix("Value error, ")
         return f"{place}: {message}" if place else message
     wanted = error["msg"].removeprefix("Input should be ").removeprefix("Input should ")
-    if error["type"] in ("model_type", "dict_type"):  # pydantic's sentence has the names of our classes
+    if error["type"] in ("model_type", "dict_type"):  # pydantic's message would contain our class names
         wanted = "a table"
     return f"{place or 'it'} is {ascii(error['input'])[:60]}; it must be {wanted}"
 

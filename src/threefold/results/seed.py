@@ -1,11 +1,11 @@
-"""The seed of a run, and the seed of its tasks where that is another."""
+"""The seed of a run, and the seed of its tasks if that is different."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 
 class Ordered(NamedTuple):
-    """A seed of everything but the tasks, and the seed that decides about these: their classes and order."""
+    """A seed of everything but the tasks, and the seed that determines the tasks: their classes and order."""
 
     seed: int
     order: int
@@ -18,12 +18,12 @@ Seed = int | Ordered
 
 
 def read_seed(given: Any) -> Seed:
-    """A seed as JSON has it: a number, or two."""
+    """A seed from JSON: a number, or two."""
     return Ordered(*given) if isinstance(given, list | tuple) else given
 
 
 def in_spec(seed: Any) -> dict[str, int]:
-    """What of a run's spec says its seed."""
+    """The fields of a run's spec that hold its seed."""
     seed = read_seed(seed)
     return {"seed": seed.seed, "order": seed.order} if isinstance(seed, Ordered) else {"seed": seed}
 
@@ -34,6 +34,6 @@ def seed_of(spec: Mapping[str, Any]) -> Seed:
 
 
 def united(*several: Iterable[Any]) -> list[Seed]:
-    """All of these seeds, each once, in their order."""
+    """The union of these seeds, in order of first appearance."""
     every = {read_seed(seed) for seeds in several for seed in seeds}
     return sorted(every, key=lambda seed: seed if isinstance(seed, Ordered) else (seed, -1))

@@ -1,16 +1,16 @@
 """Means with honest error bars, and which of them differ.
 
-A value that is not a number (its run diverged) is not dropped: the mean becomes NaN, for a mean over the seeds that
-happened to survive would flatter the method. To get that mean, leave the seed out explicitly.
+A NaN (its run diverged) is not dropped: the mean becomes NaN, as a mean over the seeds that happened to survive would
+flatter the method. To get that mean, leave the seed out explicitly.
 
 Two of our own results are compared by a paired t test (`paired`): runs of the same seed share the class order, the
-first weights and the batches, so they rise and fall together, and it is their differences that show what a method does.
-Welch's test takes the two sides as independent and calls differences chance that hold for every seed; it is kept for
-published numbers (`welch`), of which only mean, standard error and count are known. Wilcoxon's signed ranks and sign
-flips would pair as well, without a normal distribution; but with five seeds the smallest two-sided p that they can
-reach is 2/32, so that five seeds could never show anything, and neither yields an interval in points of accuracy
-without further assumptions. The t test's own assumption is mild here: each value is a mean over whole test sets, and
-a difference of two of them has most of what skews a single one (a hard class order, say) taken out.
+initial weights and the batches, so they are correlated, and their differences show the effect of a method. Welch's
+test assumes that the two sides are independent and attributes differences that hold for every seed to chance; it is
+kept for published numbers (`welch`), of which only mean, standard error and count are known. Wilcoxon's signed-rank
+and sign-flip tests would pair as well, without assuming normality; but with five seeds the smallest two-sided p that
+they can reach is 2/32, so that five seeds could never show anything, and neither yields an interval in points of
+accuracy without further assumptions. The t test's own assumption is mild here: each value is a mean over whole test
+sets, and a difference of two of them removes most of what skews a single one (such as a hard class order).
 """
 
 import math
@@ -27,8 +27,8 @@ from threefold.text import decimal
 
 CONFIDENCE = 0.95
 FEWEST_SEEDS = 5
-"""Fewer decide nothing: the spread of four values is hardly known, and Student's factor for them is 3.2."""
-ROUNDING = 9  # digits of a difference that can be more than rounding: an accuracy in per cent is a count of images
+"""With fewer nothing is decided: the spread of four values is poorly known, and Student's factor for them is 3.2."""
+ROUNDING = 9  # decimals that are kept of a difference: beyond them is rounding, as accuracies are counts of images
 
 
 class Estimate(Protocol):
@@ -50,7 +50,7 @@ class Summary:
     sem: float
     n: int
     per_seed: tuple[float, ...]
-    seeds: tuple[Seed, ...] = ()  # in the order of the values; empty: not known, so nothing can be paired
+    seeds: tuple[Seed, ...] = ()  # in the order of the values; empty: unknown, so nothing can be paired
 
     def __str__(self) -> str:
         if math.isnan(self.mean):
@@ -60,7 +60,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of two means: its value, its 95% interval, and the p of its being zero."""
+    """A difference of two means: its value, its 95% interval, and the p value for no difference."""
 
     value: float
     low: float
@@ -72,8 +72,8 @@ class Difference:
 class Paired(Difference):
     """A mean difference between runs of the same seeds."""
 
-    effect: float  # the mean difference in its own standard deviations over seeds: Cohen's d_z
-    seeds: int  # that both sides have
+    effect: float  # Cohen's d_z: mean difference / its standard deviation over seeds
+    seeds: int  # how many both sides have
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ class Comparison:
 
 
 def mean_sem(values: Iterable[float]) -> tuple[float, float]:
-    """The mean, and its standard error: sample standard deviation (n − 1 below the fraction line) over √n.
+    """The mean, and its standard error: the sample standard deviation (with n − 1) over √n.
 
-    One value says nothing of the spread, so its standard error is NaN, not zero.
+    The standard error of a single value is NaN, not zero, as its spread is unknown.
     """
     data = np.fromiter(values, dtype=float)
     if data.size == 0:
@@ -113,8 +113,8 @@ def summarize(values: Iterable[float], seeds: Iterable[Seed] = ()) -> Summary:
 def paired(first: Summary, second: Summary) -> Paired:
     """first − second over the seeds that both have, with the 95% interval and the two-sided p of the paired t test.
 
-    With fewer than five common seeds there is the difference alone, and where a run of either side diverged not even
-    that. Differences that are alike for every seed leave no doubt: p is 1 if they are zero, else 0.
+    With fewer than five common seeds there is only the difference, and if a run of either side diverged not even that.
+    If all seeds have the same difference, p is 1 if it is zero, else 0.
     """
     others = _by_seed(second)
     differences = [round(value - others[seed], ROUNDING) for seed, value in _by_seed(first).items() if seed in others]
@@ -139,8 +139,8 @@ def _by_seed(summary: Summary) -> dict[Seed, float]:
 def welch(first: Estimate, second: Estimate) -> Difference:
     """first − second, with the 95% interval and the two-sided p of Welch (1947): the variances may differ.
 
-    It needs the means, standard errors and counts only, so a published cell will do for one side; two of our own
-    results are for `paired`. Everything but the value is NaN if either side has one run.
+    It only needs means, standard errors and counts, so one side can be a published cell; use `paired` for two of our
+    own results. Everything but the value is NaN if either side has one run.
     """
     value = first.mean - second.mean
     error = math.hypot(first.sem, second.sem)
@@ -155,10 +155,10 @@ def welch(first: Estimate, second: Estimate) -> Difference:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Each p corrected for their number by Holm (1979): the chance of even one false alarm stays at the level.
+    """p values corrected for multiple tests by Holm (1979), which controls the family-wise error rate.
 
-    The k-th smallest of m is multiplied by m − k + 1, and none may fall below a smaller one. A NaN is a test that
-    could not be made: it stays NaN and does not count towards m.
+    The k-th smallest of m is multiplied by m − k + 1, and the results are made monotone. A NaN is a test that could not
+    be made: it stays NaN and does not count towards m.
     """
     order = sorted((p, place) for place, p in enumerate(p_values) if not math.isnan(p))
     corrected = [math.nan] * len(p_values)

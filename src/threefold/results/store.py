@@ -1,4 +1,4 @@
-"""Where finished runs are kept: one SQLite file, one row for each run, shared by as many processes as like."""
+"""The store of finished runs: one SQLite file, one row for each run, shared by any number of processes."""
 
 import json
 import sqlite3
@@ -32,8 +32,8 @@ class Store:
     """The results of all runs so far.
 
     `Store(path)` creates the file if there is none; `Store(path, readonly=True)` creates nothing and cannot write.
-    A row that is there is never changed. Many processes may hold a store open on the same file; they wait for each
-    other up to `patience` seconds. Use one store in one thread of one process, and close it (it is a context manager).
+    Existing rows are never changed. Many processes may have the same file open; they wait for each other up to
+    `patience` seconds. Use a store in one thread of one process, and close it (it is a context manager).
     """
 
     def __init__(self, path: str | PathLike[str], *, readonly: bool = False, patience: float = 60.0) -> None:
@@ -46,7 +46,7 @@ class Store:
 
     def close(self) -> None:
         if not self.readonly and not self.in_place:
-            # the log of a moved file stays where it was, and would be taken for that of the next file of this name
+            # a moved file leaves its log behind, which would be taken for that of the next file of this name
             with suppress(sqlite3.Error):
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.close()
@@ -61,13 +61,13 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection for questions."""
+        """A connection for queries."""
         with explained(self.path, self._patience):
             yield self._connection
 
     @contextmanager
     def writing(self, patience: float | None = None) -> Iterator[sqlite3.Connection]:
-        """A transaction, all or nothing, in the file that still has the store's name."""
+        """A transaction, in the file that must still be at the store's path."""
         if self.readonly:
             raise ThreefoldError(f"store '{self.path}' was opened for reading; open it for writing.")
         wait = self._patience if patience is None else patience
@@ -82,7 +82,7 @@ class Store:
 
     @property
     def in_place(self) -> bool:
-        """Has the file that was opened still its name? What is written to one that was deleted is lost."""
+        """Is the opened file still at its path? What is written to a deleted file is lost."""
         return file_id(self._place) == self._file
 
     def check_in_place(self) -> None:
@@ -111,11 +111,11 @@ class Store:
         return found
 
     def add(self, records: Iterable[Record]) -> set[str]:
-        """Store these runs, all of them or, if anything goes wrong, none.
+        """Store these runs, all of them or, on any error, none.
 
-        A key that is there already keeps the row it has; the answer is the set of such keys.
+        Rows of keys that exist already are kept; returns the set of such keys.
         """
-        rows = [_row(record) for record in records]  # whatever is wrong with a record shows before the lock is taken
+        rows = [_row(record) for record in records]  # invalid records raise before the lock is taken
         present: set[str] = set()
         with self.writing() as connection:
             for row in rows:
@@ -126,7 +126,7 @@ class Store:
         return present
 
     def forget(self, keys: Iterable[str], experiments: Iterable[str] = ()) -> None:
-        """Remove these runs, and what was asked for under these names: all of it or, if anything fails, nothing."""
+        """Remove these runs, and the requests of these names: all of them or, on any error, none."""
         with self.writing() as connection:
             connection.executemany("DELETE FROM runs WHERE key = ?", ((key,) for key in keys))
             connection.executemany("DELETE FROM experiments WHERE name = ?", ((name,) for name in experiments))
@@ -134,19 +134,19 @@ class Store:
             take_in_log(connection)
 
     def all(self) -> Iterator[Record]:
-        """Every run, in the order of storing."""
+        """Every run, in the order of insertion."""
         with explained(self.path, self._patience):
             rows = self._connection.execute(f"{_SELECT} ORDER BY id").fetchall()
         return map(self._record, rows)
 
     def remember(self, name: str, asked: Mapping[str, Any]) -> None:
-        """Keep what was asked for under this name, so that it can be reported and counted later."""
+        """Store a request under this name, so that it can be reported and counted later."""
         self.reconsider(name, lambda before: asked)
 
     def reconsider(self, name: str, change: Callable[[dict[str, Any] | None], Mapping[str, Any]]) -> None:
-        """Replace what was asked for under this name by what `change` makes of it, in one transaction.
+        """Replace the request of this name by what `change` returns for it, in one transaction.
 
-        What cannot be read (`unreadable`) counts as not there."""
+        A request that cannot be read (`unreadable`) counts as missing."""
         with self.writing() as connection:
             found = connection.execute("SELECT asked FROM experiments WHERE name = ?", (name,)).fetchone()
             before, _ = _asked(name, found[0]) if found else (None, "")
@@ -160,11 +160,11 @@ class Store:
             take_in_log(connection)
 
     def experiments(self) -> dict[str, dict[str, Any]]:
-        """What was asked for, by name, in the order of first asking; without what cannot be read (`unreadable`)."""
+        """All requests by name, oldest first, without those that cannot be read (`unreadable`)."""
         return {name: asked for name, (asked, _) in self._experiments() if asked is not None}
 
     def unreadable(self) -> dict[str, str]:
-        """The experiments that no report could show, by name, and why."""
+        """The experiments that cannot be read, by name, and why."""
         return {str(name): why for name, (_, why) in self._experiments() if why}
 
     def _experiments(self) -> Iterator[tuple[str, tuple[dict[str, Any] | None, str]]]:
@@ -186,14 +186,14 @@ class Store:
 
 
 def _asked(name: object, text: Any) -> tuple[dict[str, Any] | None, str]:
-    """An experiment as it was stored, or None and what is wrong with it."""
+    """A stored request, or None and what is wrong with it."""
     why = _trouble(name, text)
     return (None, why) if why else (json.loads(text), "")
 
 
 @lru_cache(maxsize=64)
 def _trouble(name: object, text: Any) -> str:
-    """Why an experiment cannot be read; empty if it can. It is asked for often, and changes seldom."""
+    """Why a request cannot be read; empty if it can. Cached, as it is called often for the same text."""
     try:
         check_experiment(name, parse_json(text))
     except (ValueError, TypeError) as error:

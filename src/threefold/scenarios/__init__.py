@@ -1,4 +1,4 @@
-"""The three scenarios as values: what output units mean, and what is known at test time."""
+"""The three scenarios as values: the meaning of output units, and what is known at test time."""
 
 from threefold.scenarios.scenario import SCENARIOS, Active, Outputs, Scenario, TaskIdIn, find, find_all
 

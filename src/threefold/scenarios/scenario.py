@@ -1,6 +1,6 @@
 """A scenario is a value, not a branch.
 
-Two booleans make the three scenarios, and everything a method may ask follows from them:
+Two booleans define the three scenarios, and everything a method may need follows from them:
 
 | | the task is given at test time | each task has units of its own |
 |---|---|---|
@@ -30,14 +30,14 @@ Active = Literal["seen", "all"]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is asked of a network at test time (Table 1)."""
+    """What a network must do at test time (Table 1)."""
 
     name: str
     title: str
     question: str
     task_known: bool
     own_units: bool
-    active: Active = "seen"  # where the task must be inferred: the units of classes seen so far, or of all
+    active: Active = "seen"  # if the task must be inferred: the units of classes seen so far, or of all
 
     @property
     def infers_task(self) -> bool:
@@ -45,7 +45,7 @@ class Scenario:
         return self.own_units and not self.task_known
 
     def with_active(self, units: Active) -> "Scenario":
-        """This scenario with the units of all classes active from the start; elsewhere than in Class-IL itself."""
+        """This scenario with these units active in training; unchanged unless it is Class-IL."""
         return replace(self, active=units) if self.infers_task else self
 
     def using_task_in(self, layers: str | None) -> "Scenario":
@@ -78,7 +78,7 @@ def find(name: str) -> Scenario:
 
 
 def find_all(names: Sequence[str]) -> list[Scenario]:
-    """The scenarios of these names, in the paper's order; "all" stands for all of them."""
+    """The scenarios of these names, in the paper's order; "all" means all of them."""
     for name in names:
         if name not in {*SCENARIOS, "all"}:
             raise unknown("scenario", name, [*SCENARIOS, "all"])
@@ -92,8 +92,8 @@ Numbers = tuple[tuple[int, ...], ...]
 class Outputs:
     """The output layer of a scenario over `tasks` tasks (counted from 0) of so many classes each, or of unequal sizes.
 
-    `recurring`: of each task the numbers of its classes, where classes of one task come again in another. Else every
-    task has classes of its own.
+    `recurring`: the numbers of each task's classes, if classes of one task occur again in another. Otherwise every task
+    has its own classes.
     """
 
     scenario: Scenario
@@ -156,7 +156,7 @@ class Outputs:
 
     @property
     def _heads(self) -> bool:
-        """Has each task units of its own even for a class that other tasks have too?"""
+        """Does each task have its own units even for a class that other tasks have too?"""
         return self.scenario.own_units and self.scenario.task_known
 
     def units_of(self, task: int) -> list[int]:
@@ -170,7 +170,7 @@ class Outputs:
         """Which units are active for data of `task` when `seen` tasks have been seen (section A.1.1).
 
         For current data `task` is `seen - 1`, for replayed data the task that is replayed. Soft and hard targets of
-        replayed data come from the model as it was one task ago: ask with `seen - 1` (section A.1.2).
+        replayed data come from the model as it was one task ago: call it with `seen - 1` (section A.1.2).
         """
         active = torch.full((self.units,), not self.scenario.own_units)
         if self.scenario.own_units:
@@ -180,15 +180,16 @@ class Outputs:
         return active
 
     def table(self, seen: int) -> Tensor:
-        """`active` for every task, as rows: a sample's row is found by the task it belongs to."""
+        """`active` for every task, as rows, to be indexed by the samples' tasks."""
         if not self.scenario.task_known:
             return self.active(0, seen).expand(self.tasks, -1).clone()
         return torch.stack([self.active(task, seen) for task in range(self.tasks)])
 
     def by_unit(self, scores: Tensor) -> Tensor:
-        """Scores of classes (labels of the tasks so far, task by task) as scores of units: a unit's best class counts.
+        """Scores of classes (labels of the tasks so far, task by task) as scores of units: the maximum over a unit's
+        classes.
 
-        Units of classes still to come score −inf.
+        Units of future classes score −inf.
         """
         places = _classes_of_units(self, scores.shape[-1], scores.device)
         return pad(scores, (0, 1), value=-torch.inf)[..., places].amax(-1)
@@ -196,12 +197,12 @@ class Outputs:
     def at_test(self, task: int, seen: int) -> Tensor:
         """Which units compete when `task` is tested after `seen` tasks.
 
-        A task that is still to come is tested as if it were the newest: with the units that will be active then.
+        A future task is tested as if it were the newest: with the units that will be active then.
         """
         return self.active(task, max(seen, task + 1))
 
 
-@lru_cache(64)  # on the device: a captured evaluation cannot copy it there
+@lru_cache(64)  # cached on the device, as a captured evaluation cannot copy it there
 def _tasks_of_classes(outputs: Outputs, seen: int, device: torch.device) -> Tensor:
     sizes = torch.tensor([outputs.size(task) for task in range(seen)])
     return torch.repeat_interleave(torch.arange(seen), sizes).to(device)
@@ -209,7 +210,7 @@ def _tasks_of_classes(outputs: Outputs, seen: int, device: torch.device) -> Tens
 
 @lru_cache(64)
 def _classes_of_units(outputs: Outputs, classes: int, device: torch.device) -> Tensor:
-    """The places of each unit's classes among so many; rows are filled up with the place behind the last."""
+    """The indices of each unit's classes among the first `classes`; rows are padded with the index past the last."""
     rows: list[list[int]] = [[] for _ in range(outputs.units)]
     units = [unit for task in range(outputs.tasks) for unit in outputs.units_of(task)]
     for place, unit in enumerate(units[:classes]):

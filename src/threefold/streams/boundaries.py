@@ -15,22 +15,22 @@ class Boundaries(Value):
 
     @property
     def clock(self) -> int | None:
-        """Where no task ends: after how many steps methods consolidate; None: at the end of each task."""
+        """If tasks have no ends, how many steps there are between consolidations; None: at the end of each task."""
         return None
 
     def described(self) -> dict[str, Any]:
         return {"name": self.name, "hyperparameters": self.model_dump(mode="json")}
 
     def refuse(self, lengths: Sequence[int]) -> str | None:
-        """Why tasks of so many steps cannot follow each other so; None if they can."""
+        """Why tasks of these lengths cannot have such boundaries; None if they can."""
         return None
 
     def begins(self, lengths: Sequence[int]) -> list[int]:
-        """The step with which each task of so many steps begins to come."""
+        """The step at which each task first appears."""
         return [sum(lengths[:task]) for task in range(len(lengths))]
 
     def turns(self, lengths: Sequence[int]) -> list[int]:
-        """The steps at which one task gives way to another, in the middle if it fades."""
+        """The steps at which one task gives way to another; if they fade, the middle."""
         return self.begins(lengths)[1:]
 
     def chances(self, lengths: Sequence[int], start: int, stop: int) -> Tensor:
@@ -55,15 +55,15 @@ class _WithoutEnds(Boundaries):
 class Blurred(_WithoutEnds):
     """Each task fades into the next without notice: around each boundary its share falls linearly.
 
-    The tasks go round: the first one is there in the beginning, for half its steps, and again at the end (van de Ven,
-    Tuytelaars & Tolias 2022, task-free streams).
+    The tasks are cyclic: the first one is trained at the beginning for half its steps, and again at the end (van de
+    Ven, Tuytelaars & Tolias 2022, task-free streams).
     """
 
     name = "blurred"
     width: int = hyper("steps before and after a boundary in which both tasks come", 500, ge=0)
 
     def refuse(self, lengths: Sequence[int]) -> str | None:
-        """Two fades may meet and not overlap."""
+        """Two fades may touch but not overlap."""
         half = min(lengths[0] // 2, lengths[0] - lengths[0] // 2)
         most = min(half, *(length // 2 for length in lengths))
         if self.width <= most:
@@ -71,7 +71,7 @@ class Blurred(_WithoutEnds):
         return f"width of blurred must be at most {most}, half of the shortest task's steps, got {self.width}."
 
     def turns(self, lengths: Sequence[int]) -> list[int]:
-        """Of each task to the next; of the last to the first."""
+        """From each task to the next, and from the last to the first."""
         return [lengths[0] // 2 + sum(lengths[1 : task + 1]) for task in range(len(lengths))]
 
     def begins(self, lengths: Sequence[int]) -> list[int]:
@@ -110,7 +110,7 @@ BOUNDARIES: dict[str, type[Boundaries]] = {kind.name: kind for kind in (Sharp, B
 
 
 def find_boundaries(given: Any) -> Boundaries:
-    """What `blurred:width=500` stands for."""
+    """Parse boundaries such as `blurred:width=500`."""
     if isinstance(given, Boundaries):
         return known(BOUNDARIES, "boundaries", given)
     if not isinstance(given, str):

@@ -1,4 +1,4 @@
-"""What a user's stream must give."""
+"""Checks of the tasks that a user's stream returns."""
 
 from collections.abc import Callable, Sequence
 from operator import index
@@ -18,7 +18,7 @@ TRIED = 2  # samples that a transform is tried with
 
 
 def checked(stream: str, data: Dataset, inputs: Inputs, sequence: Callable[[int], Any], seed: int) -> list[Task]:
-    """The tasks that `sequence` gives for a seed, each of them made sure of, or one sentence about the first mistake.
+    """The checked tasks that `sequence` returns for a seed, or a one-sentence error about the first mistake.
 
     Tasks are counted from 1, as in reports.
     """
@@ -37,12 +37,12 @@ def checked(stream: str, data: Dataset, inputs: Inputs, sequence: Callable[[int]
 
 
 def in_brief(error: Exception) -> str:
-    """What a user's code raised."""
+    """An error of a user's code, in short."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 class _Checked:
-    """One task of a user's stream, as it was given and as it must be."""
+    """Checks one task of a user's stream and converts it."""
 
     def __init__(self, where: str, data: Dataset, inputs: Inputs) -> None:
         self.where, self.data, self.inputs = where, data, inputs
@@ -103,7 +103,7 @@ class _Checked:
             found = torch.as_tensor(given)
         except (TypeError, ValueError, RuntimeError, OverflowError):
             raise ThreefoldError(f"{name} {self.where} must be whole numbers, got {_kind(given)}.") from None
-        if not found.numel():  # of no numbers PyTorch makes floating-point ones
+        if not found.numel():  # PyTorch makes an empty list floating-point
             return found.long()
         if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
             more = "; use torch.nonzero(…).flatten()" if found.dtype == torch.bool else ""

@@ -1,4 +1,4 @@
-"""Streams by name: `split-mnist:classes=5-3-2`, or a class or function of the user's, `my_streams.py:Name`."""
+"""Streams by name: `split-mnist:classes=5-3-2`, or a user's class or function, `my_streams.py:Name`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,13 +23,13 @@ STREAMS: dict[str, type[Stream]] = {kind.name: kind for kind in (Split, Permuted
 
 @dataclass(frozen=True)
 class NamedStream:
-    """What a text stands for: a stream, the name of its data if the text has it, and what was chosen."""
+    """A parsed text: a stream, the name of its data if given, and its options."""
 
     kind: type[Stream]
     data: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     function: Callable[..., Any] | None = None
-    text: str | None = None  # that a stream of the user's is found by
+    text: str | None = None  # the command line's text for a user's stream
 
     @property
     def defaults(self) -> Defaults:
@@ -93,7 +93,7 @@ def find(text: str) -> NamedStream:
 
 
 def kind_of(name: str) -> type[Stream]:
-    """The stream of ours that `split-mnist` names; whatever the name is, nothing is imported."""
+    """Our stream of a name such as `split-mnist`; nothing is imported, whatever the name."""
     kind = STREAMS.get(name.partition("-")[0])
     if kind is None:
         raise unknown("stream", name, [*STREAMS, *REGISTERED, *(f"{kind}-mnist" for kind in (*STREAMS,)[:3])])

@@ -1,4 +1,4 @@
-"""A stream of the user's: a function of the data and a seed that gives tasks."""
+"""A user's stream: a function from the data and a seed to tasks."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ from threefold.streams.task import Task
 
 
 class OwnStream(Stream):
-    """Known by the name of the function."""
+    """A stream named after its function."""
 
     of_the_user = True
 

@@ -1,4 +1,4 @@
-"""A stream as the store knows it: to report on, without its data or its code."""
+"""A stream rebuilt from the store for reports, without its data or code."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from threefold.values import build, written_as
 
 
 class RecordedStream(Stream):
-    """It knows its name, its data's and what was chosen, and cannot give any tasks."""
+    """A stream with a name, the name of its data and its options, but without tasks."""
 
     def __init__(self, spec: Mapping[str, Any], text: str | None = None) -> None:
         name, _, data = spec["name"].partition("-")

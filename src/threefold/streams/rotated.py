@@ -24,7 +24,7 @@ def _degrees(given: Any) -> Any:
 
 
 class RotatedOptions(StreamOptions):
-    """By how much images are turned."""
+    """The angles of rotation."""
 
     name = "rotated"
     angles: Annotated[
@@ -35,7 +35,7 @@ class RotatedOptions(StreamOptions):
 
 
 class Rotated(WholeData):
-    """Each pixel is the nearest one of the image before it was turned; what comes from outside is 0."""
+    """Each pixel is the nearest one of the original image; pixels from outside it are 0."""
 
     name = "rotated"
     meaning = "every task has all classes, its images turned by an angle of its own"
@@ -65,9 +65,9 @@ class Rotated(WholeData):
 
 
 def turned(shape: Sequence[int], degrees: float) -> Tensor:
-    """Of each pixel of an image (channels × height × width), turned counter-clockwise about its middle: which it was.
+    """The source of each pixel of an image (channels × height × width) rotated counter-clockwise about its centre.
 
-    What comes from outside is −1.
+    Pixels from outside the image are −1.
     """
     channels, height, width = shape
     angle = math.radians(degrees)

@@ -1,4 +1,4 @@
-"""Split: the classes are dealt out over the tasks."""
+"""Split: the classes are distributed over the tasks."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -31,7 +31,7 @@ def _of_labels(given: Any) -> Any:
 
 
 class SplitOptions(StreamOptions):
-    """How the classes are dealt out."""
+    """How the classes are distributed."""
 
     name = "split"
     classes: Annotated[
@@ -84,7 +84,7 @@ class Split(Stream):
         ]
 
     def smallest_task(self, seed: int) -> int:
-        """Counted, not gathered: an experiment asks for thousands of seeds."""
+        """Counted without building index sets, as an experiment needs it for thousands of seeds."""
         return min(sum(len(self._train[c]) for c in deal) for deal in self._deals(seed)[: self.tasks])
 
     def _deals(self, seed: int) -> list[tuple[int, ...]]:
@@ -100,7 +100,7 @@ class Split(Stream):
 
 
 class _Plan:
-    """The numbers of classes of the tasks, and the order of all classes (None: random), from what was asked for."""
+    """The numbers of classes of the tasks, and the order of all classes (None: random), from the options."""
 
     def __init__(self, data: Dataset, options: SplitOptions, tasks: int | None, usual: int) -> None:
         self.data, self.options, self.tasks, self.usual = data, options, tasks, usual
@@ -117,7 +117,7 @@ class _Plan:
         return self._named([list(labels) for labels in given])
 
     def _shares(self) -> list[int]:
-        """Equal ones, but for a larger first task."""
+        """Equal shares, except for a larger first task."""
         classes, first = self.data.classes, self.options.first
         tasks = self.usual if self.tasks is None else self.tasks
         if first is None:
@@ -137,13 +137,13 @@ class _Plan:
         return [first, *[rest // others if others else 0] * others]
 
     def _uneven(self, must: str, tasks: int, fit: Sequence[int], last: bool = True) -> ThreefoldError:
-        """What to say of tasks that classes cannot be shared between; may the last one take what is left over?"""
+        """The error for a number of tasks that does not divide the classes; `last`: may the last task have the rest?"""
         more = ", or left=last to give what is left over to the last task" if last else ""
         numbers = ", ".join(map(str, fit))
         return ThreefoldError(f"tasks must {must} of {self.data.name}, got {tasks}; use one of {numbers}{more}.")
 
     def _completed(self, sizes: list[int]) -> list[int]:
-        """With the classes that are left over."""
+        """The sizes, including classes that are left over."""
         left = self.data.classes - sum(sizes)
         if left < 0 or (left and self.options.left == "refuse"):
             more = f", or use left=last to give the other {left} to the last task" if left > 0 else ""
@@ -179,7 +179,7 @@ class _Plan:
         return order
 
     def _labels(self, what: str, labels: Sequence[int]) -> None:
-        """Each is a label, and none comes twice."""
+        """Check that each is a label, and none occurs twice."""
         for place, label in enumerate(labels):
             if label >= self.data.classes:
                 raise ThreefoldError(f"{what} must be labels 0…{self.data.classes - 1}, got {label}.")

@@ -1,4 +1,4 @@
-"""What every stream is."""
+"""The base class of streams."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
@@ -31,7 +31,7 @@ class Defaults:
 
 
 class StreamOptions(Value):
-    """What can be chosen about a stream beside its number of tasks; here nothing."""
+    """A stream's options in addition to its number of tasks; here none."""
 
     name = "stream"
     called = "option"
@@ -40,7 +40,7 @@ class StreamOptions(Value):
 class Stream(ABC):
     """Cuts a dataset into a sequence of tasks, differently for each seed.
 
-    One of your own needs `sequence` alone. Its numbers of tasks and classes must be the same for all seeds.
+    Your own stream only needs `sequence`. Its numbers of tasks and classes must be the same for all seeds.
     """
 
     name: ClassVar[str]
@@ -49,10 +49,10 @@ class Stream(ABC):
     default_tasks: ClassVar[int | None] = None
     options_type: ClassVar[type[StreamOptions]] = StreamOptions
     same_classes: ClassVar[bool] = True
-    """Is a class of the data that comes in several tasks one class? Then it has one unit in Domain-IL and Class-IL."""
+    """Is a class of the data that occurs in several tasks one class? Then it has one unit in Domain-IL and Class-IL."""
 
     of_the_user: ClassVar[bool] = False  # are its tasks to be checked?
-    text: str | None = None  # what the command line finds a stream of the user's by: `my_streams.py:Name`
+    text: str | None = None  # a user's stream on the command line: `my_streams.py:Name`
     asked: int | None = None  # the number of tasks that was given
     only: int | None = None  # how many of the tasks are learned, the first ones; None: all
     boundaries: Boundaries = SHARP
@@ -60,10 +60,10 @@ class Stream(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if getattr(cls, "name", None) in (None, *(kind.__name__ for kind in cls.__mro__[1:])):
-            cls.name = cls.__name__  # unless it was given one, or to a class that it inherits from
+            cls.name = cls.__name__  # unless it, or a class it inherits from, has one
         if not is_ours(_home(cls, "sequence")):
             cls.of_the_user = True
-            for name in COUNTED:  # what a class of ours knows without its tasks need not be true of others
+            for name in COUNTED:  # our shortcuts need not hold for a subclass's tasks
                 if is_ours(_home(cls, name)):
                     setattr(cls, name, vars(Stream)[name])
 
@@ -82,7 +82,7 @@ class Stream(ABC):
 
     @classmethod
     def check_options(cls, given: Collection[str]) -> None:
-        """Are these options that it has?"""
+        """Refuse options that it does not have."""
         fields = cls.options_type.model_fields
         for name in given:
             if not fields:
@@ -95,7 +95,7 @@ class Stream(ABC):
         """The tasks of this seed, in order."""
 
     def every(self, seed: int) -> list[Task]:
-        """All tasks of this seed; those of a user's code are checked, and of one form for all seeds."""
+        """All tasks of this seed; a user's are checked, and must have the same form for all seeds."""
         if not self.of_the_user:
             return list(self.sequence(seed))
         tasks = checked(self.name, self.data, self.inputs, self.sequence, seed)
@@ -116,7 +116,7 @@ class Stream(ABC):
         return tasks
 
     def learned(self, seed: int) -> list[Task]:
-        """Those of them that are learned; where each seed has features of its own, with the places of these."""
+        """The tasks that are learned, with indices shifted to the seed's own features if there are any."""
         tasks, place, data = self.every(seed)[: self.tasks], self.data.place(seed), self.data
         if not place:
             return tasks
@@ -125,12 +125,12 @@ class Stream(ABC):
 
     @cached_property
     def cut(self) -> int:
-        """Into how many tasks the data are cut."""
+        """The number of tasks that the data are cut into."""
         return len(self.every(1))
 
     @property
     def tasks(self) -> int:
-        """How many of them are learned."""
+        """The number of tasks that are learned."""
         return self.cut if self.only is None else min(self.only, self.cut)
 
     @cached_property
@@ -140,21 +140,21 @@ class Stream(ABC):
 
     @cached_property
     def recurring(self) -> tuple[tuple[int, ...], ...] | None:
-        """Where a class comes in several tasks: of each task the numbers of its classes, in the order they come in."""
+        """If classes occur in several tasks, each task's classes, numbered in order of first appearance."""
         form = form_of(self.every(1)) if self.same_classes else ()
         several = len({number for numbers in form for number in numbers}) < sum(map(len, form))
         return form if several else None
 
     def smallest_task(self, seed: int) -> int:
-        """How many training samples the smallest of them has."""
+        """The number of training samples of the smallest task."""
         return min(len(task.train) for task in self.learned(seed))
 
     @cached_property
     def samples(self) -> int:
-        """How many training samples a task has, about."""
+        """The approximate number of training samples of a task."""
         if not self.of_the_user:
             return len(self.data.train_y) // self.cut
-        tasks = self.learned(1)  # which need not hold all data, or may hold some of them twice
+        tasks = self.learned(1)  # they may not have all data, or some of them twice
         return sum(len(task.train) for task in tasks) // len(tasks)
 
     def inputs(self, images: Tensor) -> Tensor:
@@ -168,18 +168,18 @@ class Stream(ABC):
 
     @property
     def label(self) -> str:
-        """What tables and titles call it, without what is usual: `split-mnist:classes=5-3-2`."""
+        """Its name in tables and titles, without defaults: `split-mnist:classes=5-3-2`."""
         options: StreamOptions = self.options
         return self.title + options.written().removeprefix(options.name)
 
     @property
     def written(self) -> str:
-        """As the command line writes it; one of the user's by where it is found."""
+        """Its text on the command line; for a user's, where it is found."""
         return self.text or self.label
 
     @property
     def usual_tasks(self) -> int | None:
-        """How many tasks there are if no number is given; None: the stream or its options say it."""
+        """The default number of tasks; None: determined by the stream or its options."""
         said = COUNTING & self.details().get("options", {}).keys()
         return None if said else self._usual
 
@@ -188,22 +188,22 @@ class Stream(ABC):
         return self.default_tasks
 
     def details(self) -> dict[str, Any]:
-        """What of it, beside its name, its data, its number of tasks and its code, determines a run."""
+        """What determines a run, in addition to its name, data, number of tasks and code."""
         usual = self.options_type().model_dump(mode="json")
         chosen = {name: v for name, v in self.options.model_dump(mode="json").items() if v != usual[name]}
         options: dict[str, Any] = {"options": chosen} if chosen else {}
         return options | ({} if self.boundaries == SHARP else {"boundaries": self.boundaries.described()})
 
     def held(self) -> dict[str, Any]:
-        """What an instance of a user's class holds besides: it may determine its tasks. What it computes once does not
-        count: its code does."""
+        """Further attributes of an instance of a user's class, which may determine its tasks. Cached properties are
+        left out, as its code covers them."""
         ours = {"data", "options", "text", "asked", "only", "boundaries", "_form", "_sums", "__dict__", "__weakref__"}
         slots = {name: getattr(self, name) for name in slots_of(type(self)) if hasattr(self, name)}
         computed = {name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)}
         return {name: value for name, value in (slots | vars(self)).items() if name not in ours | computed}
 
     def check_own(self) -> None:
-        """Are what every stream has under its name still things that we know?"""
+        """Check that a user's class has not replaced the attributes of every stream by other types."""
         known(BOUNDARIES, "boundaries", self.boundaries)
         if not isinstance(options := getattr(self, "options", None), StreamOptions):
             raise ThreefoldError(f"options of stream {self.name} must be those of Stream, got {str(options)[:60]}.")
@@ -214,18 +214,18 @@ def _home(cls: type, name: str) -> type:
     return next(kind for kind in cls.__mro__ if name in vars(kind))
 
 
-COUNTING = {"classes", "angles", "at", "column"}  # options that say how many tasks there are
+COUNTING = {"classes", "angles", "at", "column"}  # options that determine the number of tasks
 COUNTED = ("cut", "classes_per_task", "recurring", "samples", "smallest_task")
 
 
 def form_of(tasks: Sequence[Task]) -> tuple[tuple[int, ...], ...]:
-    """The classes of each task, numbered as they first come."""
+    """The classes of each task, numbered in order of first appearance."""
     numbers: dict[int, int] = {}
     return tuple(tuple(numbers.setdefault(label, len(numbers)) for label in task.classes) for task in tasks)
 
 
 def sum_of(tasks: Sequence[Task]) -> bytes:
-    """What tasks are known by but their transforms, whose code is what they are known by."""
+    """A checksum of tasks without their transforms, which are identified by their code."""
     total = sha256()
     for task in tasks:
         for values in (torch.tensor(task.classes), task.train, task.test, task.pixels):
@@ -234,7 +234,7 @@ def sum_of(tasks: Sequence[Task]) -> bytes:
 
 
 def slots_of(kind: type) -> set[str]:
-    """The names of what instances hold outside of their `__dict__`."""
+    """The names of instance attributes outside `__dict__`."""
     names = set()
     for each in kind.__mro__:
         slots = vars(each).get("__slots__", ())
@@ -245,7 +245,7 @@ def slots_of(kind: type) -> set[str]:
 
 
 def in_short(sizes: Sequence[int]) -> int | tuple[int, ...]:
-    """Numbers of classes: one number where all are equal."""
+    """Numbers of classes; a single number if all are equal."""
     return sizes[0] if len(set(sizes)) == 1 else tuple(sizes)
 
 

@@ -1,4 +1,4 @@
-"""One task of a sequence: index sets, and how its samples are seen."""
+"""One task of a sequence: index sets, and how its samples are transformed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Task:
     """what becomes of its samples, a batch of them at a time; it is applied once, before training"""
 
     def transformed(self, inputs: Tensor) -> Tensor:
-        """These samples as the task's transform makes them."""
+        """These samples after the task's transform."""
         assert self.transform is not None
         name = str(getattr(self.transform, "__qualname__", type(self.transform).__name__))
         made = Encoder(self.transform, "", name, what="samples of transform").encode(inputs)

@@ -1,4 +1,4 @@
-"""Timed: the samples in the order in which they are given, cut into stretches."""
+"""Timed: the samples in the given order, cut into stretches."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -32,7 +32,7 @@ class TimedOptions(StreamOptions):
 
 
 class Timed(Stream):
-    """Each task is a stretch of the samples; a class that comes again is the same class.
+    """Each task is a stretch of the samples; a class that occurs again is the same class.
 
     The test samples are cut at the same shares of their number, or by the same column.
     """
@@ -66,7 +66,7 @@ class Timed(Stream):
         return tasks
 
     def details(self) -> dict[str, Any]:
-        """A column's values are none of the arrays that the data are known by."""
+        """The column's values, which the data's fingerprint does not cover."""
         if not self.options.column:
             return super().details()
         values = b"".join(each.numpy().tobytes() for each in self.data.columns[self.options.column])

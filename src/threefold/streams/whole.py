@@ -1,4 +1,4 @@
-"""Streams whose tasks hold all of the data, each in its own way."""
+"""Streams whose tasks all have all of the data, transformed differently."""
 
 from functools import cached_property
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from threefold.streams.task import Task
 
 
 class WholeData(Stream):
-    """Every task has all samples of all classes; a class of two tasks counts as two, since it looks different."""
+    """Every task has all samples of all classes; a class in two tasks counts as two, since it looks different."""
 
     same_classes = False
     recurring = None
@@ -41,5 +41,5 @@ class WholeData(Stream):
         return len(self._train)
 
     def smallest_task(self, seed: int) -> int:
-        """No pixels need to be looked up to know it."""
+        """Known without computing any pixels."""
         return len(self._train)

@@ -1,7 +1,7 @@
-"""The live page: what a store holds and what is being trained, in a browser, while it happens.
+"""The live page: a store's results and the training in progress, in a browser.
 
-It only reads: the store for what is done, the locks beside it for what runs. So it can watch any process, be opened
-late and closed at any time.
+It only reads: the store for what is done, the locks next to it for what runs. So it can watch any process, and be
+opened and closed at any time.
 """
 
 import secrets
@@ -16,14 +16,14 @@ from threefold.results.database import explained
 
 
 def serve(store: Path, host: str, port: int, say: Callable[[str], object]) -> None:
-    """Show a store until interrupted. Another address than this machine's own gets a token."""
+    """Serve a store's page until interrupted. Addresses other than localhost require a token."""
     from threefold.watch.app import application
     from threefold.watch.server import Server
 
     with explained(store, 0):
         there = store.exists()
     if there:
-        Store(store, readonly=True).close()  # what is no store is refused now
+        Store(store, readonly=True).close()  # raises if it is not a store
     elif not store.absolute().parent.is_dir():
         raise ThreefoldError(f"store '{store}' is in a folder that does not exist; give the file of a store.")
     listening = _listen(host, port)

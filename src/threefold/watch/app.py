@@ -1,4 +1,4 @@
-"""What the live page's server answers."""
+"""The live page's web application."""
 
 import asyncio
 import json
@@ -19,11 +19,11 @@ from threefold.report.html import style, templates
 from threefold.watch.auth import Access
 from threefold.watch.view import View
 
-BEAT = 1.0  # seconds between two looks at the store
+BEAT = 1.0  # seconds between two reads of the store
 
 
 def application(store: Path, token: str | None, stopping: Callable[[], bool]) -> Access:
-    """The page, its parts as they change, and what is fetched when a cell is opened."""
+    """The routes: the page, its parts as they change, and what is fetched when a cell is opened."""
     latest = _Latest(View(store))
 
     async def page(request: Request) -> Response:
@@ -38,7 +38,7 @@ def application(store: Path, token: str | None, stopping: Callable[[], bool]) ->
         return StreamingResponse(_changes(latest, stopping), media_type="text/event-stream")
 
     async def later(request: Request) -> Response:
-        """What unfolds."""
+        """The content of a part that was opened."""
         html = await latest.unfold(request.path_params["name"])
         return PlainTextResponse("Not there.\n", 404) if html is None else HTMLResponse(html)
 
@@ -59,7 +59,7 @@ def application(store: Path, token: str | None, stopping: Callable[[], bool]) ->
 
 
 class _Latest:
-    """One look at the store a beat, however many pages are open; none while none is."""
+    """Reads the store once per beat, however many pages are open, and not at all if none is."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -81,7 +81,7 @@ class _Latest:
 
 
 async def _changes(latest: _Latest, stopping: Callable[[], bool]) -> AsyncIterator[str]:
-    """Server-sent events: which parts there are, and each part that is new or has changed."""
+    """Server-sent events: the list of parts, and each part that is new or has changed."""
     sent: dict[str, str] = {}
     while not stopping():
         parts = await latest.parts()
@@ -92,7 +92,7 @@ async def _changes(latest: _Latest, stopping: Callable[[], bool]) -> AsyncIterat
             if html != sent[name]:
                 sent[name] = html
                 yield _event("part", {"name": name, "digest": digest(html), "html": html})
-        yield ":\n\n"  # to a browser that is gone this fails, and the stream ends
+        yield ":\n\n"  # fails if the browser has disconnected, which ends the stream
         await asyncio.sleep(BEAT)
 
 

@@ -1,4 +1,4 @@
-"""Who may see the page, and what a browser may do with it."""
+"""Access control for the page, and its security headers."""
 
 import secrets
 import socket
@@ -25,10 +25,10 @@ HEADERS = {
 
 
 class Access:
-    """Answers by itself where the Host header names another site or the token is missing.
+    """Rejects requests whose Host header names another site, or that lack the token.
 
-    A page elsewhere can make its own name lead to this machine (DNS rebinding); its requests carry that name, so only
-    addresses and this machine's own names are served. `token` is None where only this machine can connect.
+    Another site can make its own name resolve to this machine (DNS rebinding); its requests carry that name, so only
+    addresses and this machine's own names are served. `token` is None if only this machine can connect.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:

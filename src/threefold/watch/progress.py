@@ -1,4 +1,4 @@
-"""How far the cohorts in training are, and how fast."""
+"""Progress and speed of the cohorts in training."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from pathlib import Path
 from threefold.experiments.lock import Note, progress_notes
 from threefold.report.formatting import duration
 
-WINDOW = 30.0  # seconds over which steps per second are measured: less would jump, more would lag
-SILENT = 10.0  # seconds without a word from a process that is still there, after which we say so
+WINDOW = 30.0  # seconds over which steps per second are measured: fewer would be noisy, more would lag
+SILENT = 10.0  # seconds without a note from a live process, after which the page shows that
 
 
 @dataclass(frozen=True)
 class CohortProgress:
-    """What is known of one cohort."""
+    """The progress of one cohort."""
 
     note: Note
     now: float
@@ -43,18 +43,18 @@ class CohortProgress:
 
     @property
     def silent(self) -> str:
-        """How long there was no word, if that is long: it may be consolidating, or be stopped."""
+        """How long there was no note, if that is long: the process may be consolidating, or be suspended."""
         quiet = self.now - self.note.time
         return f"no word for {duration(quiet)}" if self.note.alive and quiet > SILENT else ""
 
     @property
     def last(self) -> str:
-        """When it was last heard of."""
+        """The time of its last note."""
         return f"{datetime.fromtimestamp(self.note.time, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 class Pace:
-    """Measures steps per second from the notes that processes leave."""
+    """Measures steps per second from the processes' notes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,7 +68,7 @@ class Pace:
 
     def _rate(self, note: Note) -> float | None:
         heard, progress = self._heard[note.owner, note.name], note.progress
-        if progress and heard and progress.step < heard[-1][1]:  # begun anew, from the last finished task
+        if progress and heard and progress.step < heard[-1][1]:  # restarted from the last finished task
             heard.clear()
         if progress and (not heard or note.time > heard[-1][0]):
             heard.append((note.time, progress.step))

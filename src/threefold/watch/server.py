@@ -1,7 +1,7 @@
-"""The live page's HTTP server: uvicorn, with limits on connections, on waiting for a request and on taking an answer.
+"""The live page's HTTP server: uvicorn, with limits on connections and on the times for requests and responses.
 
-Without them a few hundred sockets that say nothing take every file descriptor; then asyncio's own way to accept
-connections keeps a core busy, and logs each of its attempts.
+Without them a few hundred silent sockets use up all file descriptors; then asyncio's accept loop keeps a core busy, and
+logs each attempt.
 """
 
 import asyncio
@@ -13,22 +13,22 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST = 1000  # connections that are served at once; every page that is open has one or two
+MOST = 1000  # connections that are served at once; every open page has one or two
 REFUSED = 16  # more connections that are refused with status 503; further ones wait to be accepted
-RESERVED = 64  # file descriptors for everything else: the store, the locks beside it, Python's own
-REQUEST_TIME = 10.0  # seconds for a connection to say what it wants
-ANSWER_TIME = 60.0  # seconds for a connection to take what it has asked for, or the next piece of it
-PAUSE = 0.1  # seconds until the next try where no connection can be accepted
+RESERVED = 64  # file descriptors for everything else: the store, the locks, Python's own
+REQUEST_TIME = 10.0  # seconds for a client to send its request
+ANSWER_TIME = 60.0  # seconds for a client to receive the response, or the next piece of it
+PAUSE = 0.1  # seconds until the next try if no connection can be accepted
 
 
 def most_connections() -> int:
-    """How many connections the file descriptors of this process are enough for."""
+    """How many connections this process has file descriptors for."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if soft == resource.RLIM_INFINITY else min(MOST, max(4, soft - RESERVED - REFUSED))
 
 
 class Connection(H11Protocol):
-    """A connection that is closed when it keeps the server waiting."""
+    """A connection that is closed on a timeout."""
 
     _request: TimerHandle | None = None
     _answer: TimerHandle | None = None
@@ -42,7 +42,7 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """So much waits to be taken that we stop to write."""
+        """The client reads too slowly, so writing is paused."""
         super().pause_writing()
         self._answer = self.loop.call_later(ANSWER_TIME, self.transport.abort)
 
@@ -60,7 +60,7 @@ class Connection(H11Protocol):
 
     def _too_slow(self) -> None:
         if self.cycle is None or self.cycle.response_complete:  # else it is being answered
-            self.transport.close()  # when all is taken that was written; if that does not happen:
+            self.transport.close()  # after pending data are sent; in case they are not:
             self._request = self.loop.call_later(ANSWER_TIME, self.transport.abort)
 
 
@@ -71,7 +71,7 @@ def _cancel(*timers: TimerHandle | None) -> None:
 
 
 class Server(uvicorn.Server):
-    """Accepts connections only as long as it can serve or refuse them."""
+    """Accepts connections only while it can serve or refuse them."""
 
     def __init__(self, app: Any) -> None:
         self.most = most_connections()

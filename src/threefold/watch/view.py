@@ -1,4 +1,4 @@
-"""A store, and the locks beside it, as the parts of a page."""
+"""A store and its locks as the parts of a page."""
 
 import time
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from threefold.results import Record, Store
 from threefold.results.cohort_table import CohortRow, given_up
 from threefold.watch.progress import Pace
 
-PATIENCE = 10.0  # seconds to wait for a lock; the page says so and tries again
+PATIENCE = 10.0  # seconds to wait for a locked store; then the page says so and tries again
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class View:
-    """What there is to see of a store. Looks again only at what has changed since the last look."""
+    """The view of a store, which is read again only if it has changed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,18 +39,18 @@ class View:
         if stamp != self._stamp:
             try:
                 self._read()
-                self._stamp = stamp  # as it was before reading: what came since shows at the next look
+                self._stamp = stamp  # from before reading, so that later changes are seen the next time
             except ThreefoldError as error:
                 trouble = str(error) if self.path.exists() else None
         return {"now": self._now(trouble), **self._parts}
 
     def unfold(self, name: str) -> str | None:
-        """The content of a part that is folded until it is opened."""
+        """The content of a part that is collapsed until it is opened."""
         make = self._folded.get(name)
         return make() if make else None
 
     def _stamped(self) -> Stamp:
-        """Which file the store is, how long, and when it was last written; the same of its write-ahead log."""
+        """Identity, size and modification time of the store's file, and of its write-ahead log."""
         stats = []
         for path in (self.path, Path(f"{self.path}-wal")):
             try:
@@ -98,12 +98,12 @@ class View:
 
 
 class _ReadOnce(Store):
-    """A store opened for reading that reads each run once in all: a row that is there never changes."""
+    """A store opened for reading that caches runs, as rows never change."""
 
     def __init__(self, path: Path, known: dict[str, Record]) -> None:
         super().__init__(path, readonly=True, patience=PATIENCE)
         self._known = known
-        for key in set(known) - self.has(known):  # another file has taken its place
+        for key in set(known) - self.has(known):  # the file was replaced
             del known[key]
 
     def get(self, key: str) -> Record | None:

@@ -1,6 +1,7 @@
 """Code of the user's that registers what it has: the page on plug-ins, followed as it stands."""
 
 import csv
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -126,6 +127,11 @@ def test_a_dataset_that_is_read_as_something_else_is_refused(cli: Cli, lab: Path
     [
         (None, "plugin 'mine.py' names a file that is not there"),
         ("1 / 0", "plugin 'mine.py' cannot be imported (ZeroDivisionError: division by zero)."),
+        (
+            "open('gone.csv')",
+            "cannot be imported (FileNotFoundError: [Errno 2] No such file or directory: 'gone.csv').",
+        ),
+        ("import sys\nsys.exit(0)", "a method, network, stream or plug-in of your own called sys.exit; take that out."),
         ("import threefold\nthreefold.register_network('mlp', object)", "which threefold has already"),
     ],
 )
@@ -133,6 +139,28 @@ def test_a_plugin_that_cannot_be_imported_is_a_sentence(cli: Cli, lab: Path, cod
     if code:
         (lab / "mine.py").write_text(code)
     assert sentence in refusal(cli("list", "networks", "--plugin", "mine.py"))
+
+
+@pytest.mark.parametrize("name", ["json", "torch", "tensorboard", "threefold", "__main__"])
+def test_a_plugin_takes_no_place_of_an_installed_module(cli: Cli, lab: Path, name: str) -> None:
+    before = sys.modules.get(name)
+    (lab / f"{name}.py").write_text("x = 1\n")
+    said = refusal(cli("list", "networks", "--plugin", f"{name}.py"))
+    assert f"plugin '{name}.py' has the name of an installed module, which it would replace; rename it." in said
+    assert sys.modules.get(name) is before
+
+
+def test_code_that_is_no_file_is_refused_without_waiting(cli: Cli, lab: Path) -> None:
+    os.mkfifo(lab / "mine.py")
+    os.symlink("/dev/zero", lab / "endless.py")
+    for words in (["list", "networks", "--plugin"], ["run", "split-mnist", "--network"]):
+        for name in ("mine.py", "endless.py"):
+            assert "it is a pipe or device, not a file" in refusal(cli(*words, name))
+
+
+def test_a_stream_that_ends_the_process_is_a_sentence(cli: Cli, lab: Path) -> None:
+    (lab / "mine.py").write_text("import sys\ndef ends(data, seed):\n    sys.exit(0)\n")
+    assert "called sys.exit; take that out." in refusal(cli("run", "mine.py:ends", "--data", "tiny.npz"))
 
 
 def test_installed_plugins_are_imported_by_every_command(

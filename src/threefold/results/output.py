@@ -36,7 +36,7 @@ def contains(mark: bytes) -> IsOurs:
 def check_output(file: Path, ours: IsOurs, store: Path | None = None) -> None:
     """Refuse a name under which there is the store or anything else that we would not write there."""
     with explained(file):
-        target = file.resolve()
+        target = _resolved(file)
         if target.is_dir():
             raise ThreefoldError(f"file '{file}' is a folder; give a file.")
         if not target.exists():
@@ -59,6 +59,14 @@ def check_output(file: Path, ours: IsOurs, store: Path | None = None) -> None:
             raise PermissionError(errno.EACCES, "it is read-only")
 
 
+def _resolved(file: Path) -> Path:
+    """Where links lead; Python has no OSError for those that lead in a circle."""
+    try:
+        return file.resolve()
+    except RuntimeError as error:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
+
+
 def is_special(file: Path) -> bool:
     """Is there a device or pipe of this name?"""
     return os.path.exists(file) and not file.is_file() and not file.is_dir()
@@ -69,7 +77,7 @@ def replacing(file: Path, ours: IsOurs, store: Path | None = None) -> Iterator[B
     """A stream to write to. What was written takes the file's name when all is well; else the file is as it was."""
     check_output(file, ours, store)
     with explained(file):
-        target = file.resolve()  # a link stays one
+        target = _resolved(file)  # a link stays one
         remove_leftovers(target)
         part, stream = _new_part(target)
         try:

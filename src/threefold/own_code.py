@@ -3,12 +3,14 @@
 import sys
 from collections.abc import Container
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from sysconfig import get_path
 from types import ModuleType
 from typing import Any
 
 from threefold.errors import ThreefoldError
+from threefold.reading import open_file
 
 
 def own_code(text: str, what: str, known: Container[str]) -> Any:
@@ -39,11 +41,32 @@ def module_of(name: str, what: str) -> ModuleType:
 def _module(module: str, told: str, use: str = "use FILE.py:NAME") -> ModuleType:
     """A user's file or module; `told`: how errors name the request."""
     try:
-        return _from_file(Path(module)) if module.endswith(".py") else import_module(module)
-    except FileNotFoundError as error:
-        raise ThreefoldError(f"{told} names a file that is not there; {use}.") from error
+        if not module.endswith(".py"):
+            return import_module(module)
+        try:
+            open_file(module).close()
+        except FileNotFoundError as error:
+            raise ThreefoldError(f"{told} names a file that is not there; {use}.") from error
+        if is_installed(Path(module)):
+            raise ThreefoldError(f"{told} has the name of an installed module, which it would replace; rename it.")
+        return _from_file(Path(module))
+    except ThreefoldError:
+        raise
     except Exception as error:  # a user's file may raise anything
         raise ThreefoldError(f"{told} cannot be imported ({type(error).__name__}: {error}).") from error
+
+
+def is_installed(file: Path) -> bool:
+    """Has Python, or a package that is installed, a module of this file's name?"""
+    name = file.stem
+    if name in sys.stdlib_module_names or name in ("__main__", "threefold"):
+        return True
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):  # a module without a spec was made by hand
+        return False
+    packages = {Path(get_path(kind)).resolve() for kind in ("purelib", "platlib")}
+    return spec is not None and any(Path(spec.origin or "").resolve().is_relative_to(place) for place in packages)
 
 
 def _lacks_a_name(file: str, what: str) -> ThreefoldError:

@@ -96,6 +96,13 @@ def check_name(what: str, name: str, taken: Container[str]) -> None:
         raise ThreefoldError(f"{what} is '{name}', which threefold has already; use another name.")
 
 
+def check_words(**given: str) -> None:
+    """What tables show of something of the user's must be text."""
+    for field, text in given.items():
+        if not isinstance(text, str):
+            raise ThreefoldError(f"{field} must be text, got {text!r}.")
+
+
 def written_as(kind: type[Value] | None, name: str, every: Mapping[str, Any]) -> str:
     """The text of a value with these hyperparameters; its kind need not be known here."""
     usual = kind().model_dump(mode="json") if kind else {}

@@ -50,12 +50,19 @@ def test_the_command_line_takes_it(kind: str, words: list[str], cli: Cli, lab: P
         (["method", "class"], "name must be letters, digits and _, a letter first, got 'class'."),
         (["method", "../mine"], "name must be letters, digits and _, a letter first, got '../mine'."),
         (["method", "tiny"], "file 'tiny.py' is there already; use another name."),
+        (["method", "ewc"], "name is 'ewc', which is a method of threefold; use another name."),
+        (["stream", "torch"], "name is 'torch', which is an installed module; use another name."),
+        (["network", "json"], "name is 'json', which is an installed module; use another name."),
+        (["method", "dangling"], "file 'dangling.py' is there already; use another name."),
+        (["method", "x" * 300], "cannot be written (File name too long)"),
+        (["method", "x" * 250], "cannot be written (File name too long)"),  # the test's name is longer
         (["method", "other"], "file 'test_other.py' is there already; use another name."),
     ],
 )
 def test_nothing_is_written_over_and_no_name_is_odd(words: list[str], sentence: str, cli: Cli, lab: Path) -> None:
     for name in ("tiny.py", "test_other.py"):
         (lab / name).write_text("mine")
+    (lab / "dangling.py").symlink_to("gone")
     before = contents(lab)
     assert sentence in refusal(cli("new", *words))
     assert contents(lab) == before

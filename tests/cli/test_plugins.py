@@ -1,6 +1,7 @@
 """Code of the user's that registers what it has: the page on plug-ins, followed as it stands."""
 
 import csv
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -104,6 +105,13 @@ def test_streams_are_registered(cli: Cli, lab: Path) -> None:
             lambda: threefold.register_metric("forgetting", "x", "X", "x", lambda *_: 0.0),
             "name of a metric is 'forgetting', which threefold has already",
         ),
+        (lambda: threefold.register(threefold.Part, None, "X"), "strategy must be text, got None."),
+        (lambda: threefold.register(threefold.Part, "X", 3), "title must be text, got 3."),
+        (lambda: threefold.register_metric("mine", None, "X", "x", max), "short must be text, got None."),
+        (
+            lambda: threefold.register_metric("mine", "x", "X", "x", 3),
+            "measured must be a function that gives a number",
+        ),
         (
             lambda: threefold.register_metric("mine", "ACC", "X", "x", lambda *_: 0.0),
             "short is 'ACC', which another metric has",
@@ -126,6 +134,11 @@ def test_a_dataset_that_is_read_as_something_else_is_refused(cli: Cli, lab: Path
     [
         (None, "plugin 'mine.py' names a file that is not there"),
         ("1 / 0", "plugin 'mine.py' cannot be imported (ZeroDivisionError: division by zero)."),
+        (
+            "open('gone.csv')",
+            "'mine.py' cannot be imported (FileNotFoundError: [Errno 2] No such file",
+        ),
+        ("import sys\nsys.exit(0)", "a method, network, stream or plug-in of your own called sys.exit; take that out."),
         ("import threefold\nthreefold.register_network('mlp', object)", "which threefold has already"),
     ],
 )
@@ -133,6 +146,57 @@ def test_a_plugin_that_cannot_be_imported_is_a_sentence(cli: Cli, lab: Path, cod
     if code:
         (lab / "mine.py").write_text(code)
     assert sentence in refusal(cli("list", "networks", "--plugin", "mine.py"))
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        ("1 / 0", "cannot be computed (ZeroDivisionError: division by zero)."),
+        ("'many'", "cannot be computed (ValueError: could not convert string to float: 'many')."),
+        ("None", "cannot be computed (TypeError: float() argument"),
+        ("10**400", "cannot be computed (OverflowError: int too large to convert to float)."),
+        ("float('inf')", "must be a finite number, or NaN where there is none, got inf."),
+        ("seen[1].fill(0)", "cannot be computed (ValueError: assignment destination is read-only)."),
+    ],
+)
+def test_a_metric_that_is_none_is_a_sentence_and_the_runs_are_kept(
+    cli: Cli, lab: Path, function: str, told: str
+) -> None:
+    code = f"import threefold\nthreefold.register_metric('mine', 'm', 'M', 'm', lambda *seen: {function})\n"
+    (lab / "mine.py").write_text(code)
+    sizes = ["--tasks", "2", "--hidden", "8", "--iters", "2", "--batch", "16", "--device", "cpu", "--seeds", "2"]
+    run = ["run", "split", "--data", "tiny.npz", "--scenario", "class", *sizes]
+    assert f"metric 'mine' {told}" in refusal(cli(*run, "--plugin", "mine.py"))
+    del MEASURED["mine"], METRICS[-1]
+    assert "2 of 2 runs done" in cli("status").out
+
+
+def test_a_dataset_that_cannot_be_read_is_a_sentence(cli: Cli, lab: Path) -> None:
+    (lab / "mine.py").write_text("import threefold\nthreefold.register_dataset('odd', lambda: 1 / 0)\n")
+    said = refusal(cli("run", "split-odd", "--plugin", "mine.py", "--seeds", "1"))
+    assert "dataset 'odd' cannot be read (ZeroDivisionError: division by zero)." in said
+
+
+@pytest.mark.parametrize("name", ["json", "torch", "tensorboard", "threefold", "__main__"])
+def test_a_plugin_takes_no_place_of_an_installed_module(cli: Cli, lab: Path, name: str) -> None:
+    before = sys.modules.get(name)
+    (lab / f"{name}.py").write_text("x = 1\n")
+    said = refusal(cli("list", "networks", "--plugin", f"{name}.py"))
+    assert f"plugin '{name}.py' has the name of an installed module, which it would replace; rename it." in said
+    assert sys.modules.get(name) is before
+
+
+def test_code_that_is_no_file_is_refused_without_waiting(cli: Cli, lab: Path) -> None:
+    os.mkfifo(lab / "mine.py")
+    os.symlink("/dev/zero", lab / "endless.py")
+    for words in (["list", "networks", "--plugin"], ["run", "split-mnist", "--network"]):
+        for name in ("mine.py", "endless.py"):
+            assert "it is a pipe or device, not a file" in refusal(cli(*words, name))
+
+
+def test_a_stream_that_ends_the_process_is_a_sentence(cli: Cli, lab: Path) -> None:
+    (lab / "mine.py").write_text("import sys\ndef ends(data, seed):\n    sys.exit(0)\n")
+    assert "called sys.exit; take that out." in refusal(cli("run", "mine.py:ends", "--data", "tiny.npz"))
 
 
 def test_installed_plugins_are_imported_by_every_command(

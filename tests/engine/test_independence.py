@@ -8,12 +8,24 @@ another way than the rest; whose numbers they are depends on the height of the s
 import pytest
 import torch
 from every_method import networks_of
-from tiny_cohorts import EVEN, SCENARIOS, furthest, method_of, of, same_bits, same_measured, scenario_of, watched
+from tiny_cohorts import (
+    EVEN,
+    SCENARIOS,
+    furthest,
+    method_of,
+    of,
+    same_bits,
+    same_measured,
+    scenario_of,
+    tiny_data,
+    watched,
+)
 
 from threefold.methods import METHODS as REGISTRY
 from threefold.methods import Setting, bir, parse, replay
 from threefold.networks import VAE, MLPNetwork
 from threefold.scenarios import Outputs
+from threefold.streams import Split
 
 METHODS = [  # with other numbers for two more replicas, where it has any; 2000 samples are more than there are
     ["none"],
@@ -105,6 +117,19 @@ def test_a_replica_alone_is_itself_in_stacks_of_two_three_and_five(kind, scenari
 
 def test_every_method_of_the_registry_is_here():
     assert {name for m in METHODS for name in parse(m[0]).hyperparameters()} | {"none"} == set(REGISTRY)
+
+
+@pytest.mark.parametrize("batch", [16, 64])
+@pytest.mark.parametrize("method", ["er", "icarl"])
+def test_a_budget_of_more_than_there_is_makes_no_seed_depend_on_others(method, batch):
+    """Ten output units: the stacked weights end in the middle of a line."""
+    sizes = {"hidden": 32, "batch": batch, "iters": 20}
+    stream = Split(tiny_data(100, 10, 2), 5)
+    for seed in (3, 4):
+        alone = watched(stream, "class", [seed], method=method, **sizes)
+        for others in ([9], [2, 7, 1, 8, 5, 6]):
+            stack = watched(stream, "class", [*others, seed], method=method, **sizes)
+            assert same_bits(everything(alone, 0), everything(stack, len(others)))
 
 
 @pytest.mark.parametrize("method", ["none", "ewc:strength=50", "er:budget=30,use=both"])

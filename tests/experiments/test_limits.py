@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_cells import cells_of
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import threefold
 from threefold.data import Dataset
@@ -150,6 +151,45 @@ class Wide(Part):
 def test_a_network_of_the_users_may_be_too_wide(data: Dataset, latent: int) -> None:
     with pytest.raises(ThreefoldError, match=rf"wide:latent={latent} .*; use smaller numbers\.$"):
         threefold.run(Split(data, 2), scenario="class", method=Wide(latent=latent), seeds=1, store=None, device="cpu")
+
+
+REMEMBERED = [  # and what comes to pass in `start`: GEM's rows are a step's, so they are counted by hand
+    ("class", "der:budget={}"),
+    ("class", "der-pp:budget={}"),
+    ("task", "separate:width={}"),
+    ("class", "generative-classifier:hidden={}"),
+    ("class", "generative-classifier:latent={}"),
+    ("class", "generative-classifier:samples={}"),
+]
+
+
+@pytest.mark.parametrize(("scenario", "method"), [*REMEMBERED, ("class", "gem:budget={}")])
+def test_what_a_method_would_remember_is_refused_unallocated(data: Dataset, scenario: str, method: str) -> None:
+    with pytest.raises(ThreefoldError, match=r"(would need about|has networks larger than).*; use smaller numbers\.$"):
+        Cell.of(Split(data, 2), SCENARIOS[scenario], parse(method.format(LARGEST)), Settings.checked(device="cpu"))
+
+
+@pytest.mark.parametrize(("scenario", "method"), REMEMBERED)
+def test_never_more_is_counted_than_is_remembered(data: Dataset, scenario: str, method: str) -> None:
+    cell = Cell.of(Split(data, 2), SCENARIOS[scenario], parse(method.format(1000)), Settings.checked(device="cpu"))
+    (part,) = cell.method.parts
+    tensors = tree_leaves(part.start(cell.setting, 1, {}))
+    assert 0.9 < 4 * cell.remembered / sum(tensor.nbytes for tensor in tensors) <= 1
+
+
+def test_gem_looks_at_as_many_rows_as_may_be_stored(data: Dataset) -> None:
+    for tasks, numbers in ((1, 0), (2, 1000 * 16)):
+        assert (
+            Cell.of(
+                Split(data, tasks), SCENARIOS["class"], parse("gem:budget=1000"), Settings.checked(device="cpu")
+            ).remembered
+            == numbers
+        )
+
+
+def test_no_vae_has_a_million_layers() -> None:
+    with pytest.raises(ThreefoldError, match="layers of generative-classifier is '1000000': input should be less"):
+        parse("generative-classifier:layers=1000000")
 
 
 def test_memory_elsewhere_is_not_this_machines(data: Dataset, free: Callable[[int], None]) -> None:

@@ -133,6 +133,14 @@ def test_a_file_that_its_owner_protected_is_not_replaced(tmp_path, monkeypatch):
     assert file.read_bytes() == b"ours"
 
 
+def test_links_in_a_circle_are_a_sentence(tmp_path):
+    loop = tmp_path / "loop.txt"
+    loop.symlink_to("loop.txt")
+    with pytest.raises(ThreefoldError, match=r"cannot be written \(Too many levels of symbolic links"):
+        write_output(loop, b"new", begins_with("new"))
+    assert loop.is_symlink()
+
+
 def test_pipes_and_devices(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

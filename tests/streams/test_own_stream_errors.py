@@ -38,6 +38,14 @@ TASKS = [
     ({"train": np.array([0.0, 1.0])}, f"{TRAIN} whole numbers, got torch.float64."),
     ({"train": torch.tensor([1j])}, f"{TRAIN} whole numbers, got torch.complex64."),
     ({"train": DATA.train_y < 2}, f"{TRAIN} whole numbers, got torch.bool; use torch.nonzero(…).flatten()."),
+    (
+        {"train": torch.zeros(3, dtype=torch.int64, device="meta")},
+        f"{TRAIN} whole numbers, got Tensor tensor(..., device='meta', size=(3,), d….",
+    ),
+    (
+        {"train": torch.arange(3).to_sparse()},
+        f"{TRAIN} whole numbers, got Tensor tensor(indices=tensor([[1, 2]]), values….",
+    ),
     ({"test": [True, False]}, f"{TEST} whole numbers, got torch.bool; use torch.nonzero(…).flatten()."),
     ({"train": []}, f"{TRAIN} a list of samples, got the shape (0,)."),
     ({"train": np.array([], int)}, f"{TRAIN} a list of samples, got the shape (0,)."),

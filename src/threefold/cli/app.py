@@ -81,6 +81,8 @@ def main() -> None:
         fail(str(error))
     except (typer.Abort, KeyboardInterrupt):
         status = INTERRUPTED
+    except SystemExit:  # ours are all below
+        fail("a method, network, stream or plug-in of your own called sys.exit; take that out.")
     except Exception as error:
         if stopping.interrupted():
             status = INTERRUPTED

@@ -56,7 +56,13 @@ def load(name_or_path: str | Path, *, report: Report | None = None) -> Dataset:
     if Path(name_or_path).suffix.lower() == ".npz":
         return load_npz(_expanded(Path(name_or_path)))
     if read := REGISTERED.get(str(name_or_path)):
-        made = read()
+        try:
+            made = read()
+        except (ThreefoldError, MemoryError):
+            raise
+        except Exception as error:  # a user's code may raise anything
+            told = f"{type(error).__name__}: {error}"
+            raise ThreefoldError(f"dataset '{name_or_path}' cannot be read ({told}).") from error
         if not isinstance(made, Dataset):
             raise ThreefoldError(f"dataset '{name_or_path}' must be read as a Dataset, got a {type(made).__name__}.")
         return made

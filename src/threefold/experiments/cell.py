@@ -1,6 +1,7 @@
 """A cell of a table: a stream, a scenario and a method, trained in one way. A cell and a seed make a run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -194,19 +195,24 @@ class Cell:
     @property
     def remembered(self) -> int:
         """How many numbers its method remembers for one network, if many."""
-        return sum(part.size(self.setting) for part in self.method.parts)
+        with self._no_overflow():
+            return sum(part.size(self.setting) for part in self.method.parts)
 
     def _count(self) -> int:
+        with self._no_overflow(), torch.device("meta"):  # shapes without memory
+            nets = {"classifier": self.setting.classifier()}
+            for part in self.method.parts:
+                nets |= part.networks(self.setting)
+        return sum(p.numel() for net in nets.values() for p in net.parameters())
+
+    @contextmanager
+    def _no_overflow(self) -> Iterator[None]:
         try:
-            with torch.device("meta"):  # shapes without memory
-                nets = {"classifier": self.setting.classifier()}
-                for part in self.method.parts:
-                    nets |= part.networks(self.setting)
+            yield
         except RuntimeError as error:
             if "overflow" not in str(error):
                 raise
             raise ThreefoldError(f"{self.name} has networks larger than any memory; use smaller numbers.") from error
-        return sum(p.numel() for net in nets.values() for p in net.parameters())
 
     def refusal(self) -> str | None:
         """Why this method cannot be used here; None if it can."""

@@ -16,6 +16,10 @@ class DER(Part):
     budget: int = hyper("how many samples are stored, in a reservoir", 2000, per_replica=False, ge=1)
     alpha: float = hyper("weight of the stored logits, α", 0.3, ge=0)
 
+    def size(self, setting: Setting) -> int:
+        """Of each place the logits, and two indices of eight bytes."""
+        return self.budget * (setting.outputs.units + 4)
+
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:
         return reservoir.empty(self.budget) | {"logits": torch.zeros(self.budget, setting.outputs.units)}
 

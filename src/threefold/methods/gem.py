@@ -32,6 +32,10 @@ class GEM(Exemplars):
             return f"{self.name} has a gradient for each task that has ended, and in this stream none does."
         return super().refuse(setting)
 
+    def size(self, setting: Setting) -> int:
+        """All of the budget are the inputs of a step, also the rows that hold no sample."""
+        return self.budget * setting.inputs if setting.outputs.tasks > 1 else 0
+
     def adjust(self, learner: Learner, gradient: Params) -> Params | None:
         """g + Σ_k v_k g_k, with the v ≥ γ nearest to g (equation 11 there), where g points against any g_k."""
         memory, outputs = learner.memory[self.name], learner.outputs

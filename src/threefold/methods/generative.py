@@ -25,7 +25,7 @@ class GenerativeClassifier(Part):
 
     name = "generative-classifier"
     hidden: int = hyper("units in each hidden layer of a VAE", 85, per_replica=False, ge=1)
-    layers: int = hyper("hidden layers of a VAE, to either side", 2, per_replica=False, ge=1)
+    layers: int = hyper("hidden layers of a VAE, to either side", 2, per_replica=False, ge=1, le=100)
     latent: int = hyper("latent variables of a VAE", 5, per_replica=False, ge=1)
     samples: int = hyper("importance samples of an input's likelihood", 50, per_replica=False, ge=1)
     lr: float = hyper("learning rate of the VAEs", 0.001, gt=0)
@@ -36,6 +36,12 @@ class GenerativeClassifier(Part):
         if not setting.tasks_end:
             return f"{self.name} trains the classes of a task by turns until it ends, and in this stream none does."
         return None
+
+    def size(self, setting: Setting) -> int:
+        """A VAE for each unit, those of a task again with Adam's averages, and the noise."""
+        vaes = setting.outputs.units + len(ADAM) * setting.outputs.largest
+        parameters = sum(p.numel() for p in self._vae(setting).parameters())
+        return vaes * parameters + self.samples * self.latent
 
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:
         units = range(setting.outputs.units)

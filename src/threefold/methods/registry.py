@@ -23,7 +23,7 @@ from threefold.methods.part import Part
 from threefold.methods.regularization import EWC, SI, OnlineEWC
 from threefold.methods.replay import DGR, DGRDistill, LwF
 from threefold.methods.separate import Separate
-from threefold.values import check_keys, check_name, pairs_of
+from threefold.values import check_keys, check_name, check_words, pairs_of
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ def register(part: type[Part] | None, strategy: str, title: str, meaning: str = 
     as a notebook redefines its classes."""
     if part is not None and not (isinstance(part, type) and issubclass(part, Part)):
         raise ThreefoldError(f"method must be a class that inherits from Part, got {part!r}.")
+    check_words(strategy=strategy, title=title, meaning=meaning)
     name = getattr(part, "name", "") if part else name
     whose = f"name of {part.__name__}" if part else "name"
     check_name(whose, name, {known.name for known in METHODS.values() if known.part is None or is_ours(known.part)})

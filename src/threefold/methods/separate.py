@@ -36,6 +36,12 @@ class Separate(Part):
         """It has output units for all tasks; those of other tasks are never active."""
         return {"separate": MLP(setting.inputs, self.width, setting.outputs.units)}
 
+    def size(self, setting: Setting) -> int:
+        """The networks of all tasks."""
+        with torch.device("meta"):
+            net = self.networks(setting)["separate"]
+        return setting.outputs.tasks * sum(p.numel() for p in net.parameters())
+
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:
         """Every task's initial network; the first one is the engine's."""
         with torch.device("meta"):

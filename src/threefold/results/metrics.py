@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from threefold.errors import ThreefoldError
 from threefold.results.curve import Curve
-from threefold.values import check_name
+from threefold.values import check_name, check_words
 
 Array = NDArray[np.float64]
 REGAINED = 0.9  # share of a gap's depth at which it counts as recovered: the last tenth is noise
@@ -54,6 +54,9 @@ def register_metric(name: str, short: str, title: str, meaning: str, measured: M
     task, and the curve during training or None; accuracies are in per cent, rows of a diverged run NaN.
     """
     check_name("name of a metric", name, {metric.name for metric in METRICS} - REGISTERED.keys())
+    check_words(short=short, title=title, meaning=meaning)
+    if not callable(measured):
+        raise ThreefoldError(f"measured must be a function that gives a number, got {measured!r}.")
     if short in {metric.short for metric in METRICS if metric.name != name}:
         raise ThreefoldError(f"short is '{short}', which another metric has; use another.")
     METRICS[:] = [metric for metric in METRICS if metric.name != name] + [Metric(name, short, title, meaning)]
@@ -215,9 +218,23 @@ def measure(
         "gap_depth": float(np.mean([gap.depth for gap in switches])) if switches else math.nan,
         "gap_recovery": float(np.mean([gap.recovered for gap in switches])) if switches else math.nan,
     }
-    own = (np.asarray(initial, float), _square(matrix), curve)
-    found |= {name: float(measured(*own)) for name, measured in REGISTERED.items()}
+    found |= {name: _own(name, initial, matrix, curve) for name in REGISTERED}
     assert found.keys() == {metric.name for metric in METRICS}
+    return found
+
+
+def _own(name: str, initial: ArrayLike, matrix: ArrayLike, curve: Curve | None) -> float:
+    """A metric of the user's, whose code may raise anything; what it is given cannot be changed."""
+    given = np.array(initial, float), np.array(matrix, float)
+    for array in given:
+        array.flags.writeable = False
+    try:
+        found = float(REGISTERED[name](*given, curve))
+    except Exception as error:
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ThreefoldError(f"metric '{name}' cannot be computed ({told}).") from error
+    if math.isinf(found):
+        raise ThreefoldError(f"metric '{name}' must be a finite number, or NaN where there is none, got {found}.")
     return found
 
 

@@ -36,7 +36,7 @@ def contains(mark: bytes) -> IsOurs:
 def check_output(file: Path, ours: IsOurs, store: Path | None = None) -> None:
     """Refuse a path at which there is the store, or anything that is not an earlier output of this kind."""
     with explained(file):
-        target = file.resolve()
+        target = _resolved(file)
         if target.is_dir():
             raise ThreefoldError(f"file '{file}' is a folder; give a file.")
         if not target.exists():
@@ -59,6 +59,14 @@ def check_output(file: Path, ours: IsOurs, store: Path | None = None) -> None:
             raise PermissionError(errno.EACCES, "it is read-only")
 
 
+def _resolved(file: Path) -> Path:
+    """Where links lead; Python has no OSError for those that lead in a circle."""
+    try:
+        return file.resolve()
+    except RuntimeError as error:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
+
+
 def is_special(file: Path) -> bool:
     """Is there a device or pipe at this path?"""
     return os.path.exists(file) and not file.is_file() and not file.is_dir()
@@ -69,7 +77,7 @@ def replacing(file: Path, ours: IsOurs, store: Path | None = None) -> Iterator[B
     """A stream to write to. On success its content replaces the file; on an error the file is unchanged."""
     check_output(file, ours, store)
     with explained(file):
-        target = file.resolve()  # links are kept
+        target = _resolved(file)  # links are kept
         remove_leftovers(target)
         part, stream = _new_part(target)
         try:

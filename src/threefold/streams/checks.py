@@ -100,7 +100,9 @@ class _Checked:
 
     def _whole(self, name: str, given: Any) -> Tensor:
         try:
-            found = torch.as_tensor(given)
+            found = torch.as_tensor(given).cpu()
+            if found.layout is not torch.strided:
+                raise TypeError
         except (TypeError, ValueError, RuntimeError, OverflowError):
             raise ThreefoldError(f"{name} {self.where} must be whole numbers, got {_kind(given)}.") from None
         if not found.numel():  # PyTorch makes an empty list floating-point
@@ -108,7 +110,7 @@ class _Checked:
         if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
             more = "; use torch.nonzero(…).flatten()" if found.dtype == torch.bool else ""
             raise ThreefoldError(f"{name} {self.where} must be whole numbers, got {found.dtype}{more}.")
-        return found.long().cpu()
+        return found.long()
 
 
 def _kind(value: object) -> str:

@@ -1,7 +1,7 @@
 """Validates runs and experiments from elsewhere before anything of them is stored.
 
 Reports, counts and exports use these fields unchecked, so what passes here must not break them. Unknown methods are
-accepted (plug-ins), streams and scenarios must be known. Unknown fields are kept: a later version may have written them.
+accepted (plug-ins), streams and scenarios must be known. Unknown fields are kept: a later version may write them.
 """
 
 import json

@@ -134,7 +134,7 @@ class ReplicaStack:
     def _networks(self) -> tuple[dict[str, nn.Module], dict[str, set[str]]]:
         """All networks by name, and for each part the names of those that it has beside the classifier."""
         setting = self.setting
-        nets = {"classifier": setting.classifier()}
+        nets = {"classifier": setting.classifier().train()}
         with torch.device("meta"):  # modules say how to compute; the parameters are the stack's
             named = {part.name: hook_checks.networks(part, part.networks(setting)) for part in self.template}
         for networks in named.values():

@@ -213,7 +213,7 @@ class TrainingStep:
 
 
 def _plainly(loss: Callable[..., tuple[Tensor, Params]], params: dict[str, Params]) -> Any:
-    """`grad_and_value(loss, has_aux=True)(params)` where nothing is mapped: on a CPU a fifth of a step is saved."""
+    """`grad_and_value(loss, has_aux=True)(params)` where nothing is mapped: on a CPU up to a fifth quicker."""
     with torch.enable_grad():
         leaves = {net: {name: p.detach().requires_grad_() for name, p in its.items()} for net, its in params.items()}
         value, buffers = loss(leaves)

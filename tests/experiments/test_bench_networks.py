@@ -1,5 +1,6 @@
 """The bench of networks for images: a stack beside the same networks as plain modules."""
 
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -31,6 +32,18 @@ def test_the_networks_are_those_whose_times_are_promised() -> None:
     assert cnn == {"channels": (16, 32, 64, 128, 256), "norm": "none", "hidden": None, "last": "relu"}
     assert resnet == {"width": 20}
     assert [batch for _, batch in steps.IMAGE_NETWORKS] == [256, 32]
+
+
+def test_a_cpu_is_asked_for_four_small_ones_by_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = []
+    monkeypatch.setattr(steps, "stand_in", few)
+    monkeypatch.setattr(steps, "SMALL_NETWORKS", TINY)
+    monkeypatch.setattr(
+        steps, "medians", lambda functions, *given: clocks.append(given[-1]) or dict.fromkeys(functions, 1.0)
+    )
+    timed = list(steps.bench_networks("cpu", rounds=1))
+    assert [(t.network, t.batch, t.replicas) for t in timed] == [(*each, 4) for each in TINY]
+    assert clocks == [time.process_time] * 2
 
 
 @pytest.mark.parametrize(("written", "batch"), TINY)

@@ -13,19 +13,24 @@ WARM_UP = 3
 AT_A_TIME = 20  # calls timed together on a GPU, as launches are asynchronous
 
 
-def medians(functions: Mapping[str, Callable[[], None]], rounds: int, device: torch.device) -> dict[str, float]:
+def medians(
+    functions: Mapping[str, Callable[[], None]],
+    rounds: int,
+    device: torch.device,
+    clock: Callable[[], float] | None = None,
+) -> dict[str, float]:
     """Median milliseconds of each, measured in turns after warming up; on a GPU over several calls at a time."""
     taken: dict[str, list[float]] = {name: [] for name in functions}
-    calls = AT_A_TIME if device.type == "cuda" else 1
+    clock, calls = clock or time.perf_counter, AT_A_TIME if device.type == "cuda" else 1
     for turn in range(-WARM_UP, rounds):
         for name, function in functions.items():
             wait(device)
-            start = time.perf_counter()
+            start = clock()
             for _ in range(calls):
                 function()
             wait(device)
             if turn >= 0:
-                taken[name].append(1e3 * (time.perf_counter() - start) / calls)
+                taken[name].append(1e3 * (clock() - start) / calls)
     return {name: statistics.median(times) for name, times in taken.items()}
 
 

@@ -58,6 +58,8 @@ def bench(
                 say("floor: the larger of products and memory, at the rates of a large product and a large copy here")
             case What.NETWORKS:
                 _show(steps, bench.bench_networks(where, rounds or 9))
+                if where == "cpu":
+                    say("milliseconds that the CPU worked, whatever else it did meanwhile")
             case What.PROFILE:
                 _show(f"milliseconds of {second}, Class-IL, {on}", bench.spent(where, kind))
             case What.GROWTH:

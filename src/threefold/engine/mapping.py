@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 STREAMS = 16  # networks that a GPU works on at the same time
 
@@ -35,7 +35,7 @@ class OneByOne:
         self.streams = [torch.cuda.Stream(device) for _ in range(many)]  # type: ignore[no-untyped-call]
 
     def __call__(self, function: Callable[..., Any], axes: Any, *args: Any) -> Any:
-        each = [partial(function, *_slice(args, axes, replica)) for replica in range(self.replicas)]
+        each = [partial(function, *own) for own in _slices(args, axes, self.replicas)]
         results = self._on_streams(each) if self.streams else [one() for one in each]
         return tree_map(lambda *leaves: torch.stack(leaves), *results)
 
@@ -53,10 +53,18 @@ class OneByOne:
         return results
 
 
-def _slice(tree: Any, axes: Any, replica: int) -> Any:
+def _slices(tree: Any, axes: Any, replicas: int) -> list[Any]:
+    """Each replica's slice of a tree."""
     if axes is None:
-        return tree
+        return [tree] * replicas
     if isinstance(axes, tuple):
-        parts = [_slice(part, axis, replica) for part, axis in zip(tree, axes, strict=True)]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
-    return tree_map(lambda leaf: leaf[replica] if isinstance(leaf, Tensor) else leaf, tree)
+        parts = zip(*(_slices(part, axis, replicas) for part, axis in zip(tree, axes, strict=True)), strict=True)
+        return [type(tree)(*each) if hasattr(tree, "_fields") else each for each in parts]
+    if isinstance(tree, Tensor):
+        return list(tree.unbind())
+    if type(tree) is dict and tree:  # as below, in half the time
+        values = zip(*(_slices(value, 0, replicas) for value in tree.values()), strict=True)
+        return [dict(zip(tree, each, strict=True)) for each in values]
+    leaves, kind = tree_flatten(tree)
+    rows = [leaf.unbind() if isinstance(leaf, Tensor) else [leaf] * replicas for leaf in leaves]
+    return [tree_unflatten([row[replica] for row in rows], kind) for replica in range(replicas)]

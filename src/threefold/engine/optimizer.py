@@ -269,8 +269,10 @@ class StackedAdam(Stacked):
         rates = self.lr if self.schedule == CONSTANT else self.rates().tolist()
         for (rate, taken), same in groupby(zip(rates, self.taken.tolist(), strict=True)):
             rows = slice(start, start + len(list(same)))
-            stacks = (self.params, grads, self.means, self.squares)
-            lines, ends = _in_lines([[tensor[rows].view(-1) for tensor in stack] for stack in stacks])
+            stacks = [self.params, grads, self.means, self.squares]
+            if rows != slice(0, len(rates)):
+                stacks = [[tensor[rows] for tensor in stack] for stack in stacks]
+            lines, ends = _in_lines([[tensor.view(-1) for tensor in stack] for stack in stacks])
             params, gradients, means, squares = lines
             adam(
                 params,
@@ -278,7 +280,7 @@ class StackedAdam(Stacked):
                 means,
                 squares,
                 [],
-                [torch.tensor(taken) for _ in params],
+                list(torch.full((len(params),), taken).unbind()),
                 fused=True,
                 amsgrad=False,
                 beta1=self.betas[0],
@@ -317,7 +319,9 @@ def _in_lines(stacks: Sequence[Sequence[Tensor]]) -> tuple[list[list[Tensor]], l
     stack: a replica's numbers would depend on the others in it.
     """
     sizes = [tensor.numel() % LINE for tensor in stacks[0]]
-    lines = [[tensor[: tensor.numel() - size] for tensor, size in zip(stack, sizes, strict=True)] for stack in stacks]
+    lines = [
+        [tensor[:-size] if size else tensor for tensor, size in zip(stack, sizes, strict=True)] for stack in stacks
+    ]
     back = []
     if left := sum(sizes):
         for place, stack in enumerate(stacks):

@@ -135,7 +135,7 @@ class ReplicaStack:
     def _networks(self) -> tuple[dict[str, nn.Module], dict[str, set[str]]]:
         """All networks by name, and for each part the names of its additional networks."""
         setting = self.setting
-        nets = {"classifier": setting.classifier()}
+        nets = {"classifier": setting.classifier().train()}
         with torch.device("meta"):  # modules define the computation; the stack has the parameters
             named = {part.name: hook_checks.networks(part, part.networks(setting)) for part in self.template}
         for networks in named.values():

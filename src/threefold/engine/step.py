@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -153,7 +154,9 @@ class TrainingStep:
             learner = self._learner(given._replace(params=params), parts)
             return objective(learner, batch, replays, penalties, sides), learner.buffers
 
-        grads, (value, buffers) = grad_and_value(loss, has_aux=True)(given.params)
+        plain = self.stack.device.type == "cpu" and not self.stack.setting.structure.mapped
+        differentiated = partial(_plainly, loss) if plain else grad_and_value(loss, has_aux=True)
+        grads, (value, buffers) = differentiated(given.params)
         for place in sorted(plan.adjusts):
             adjusted = parts[place].adjust(learner, grads["classifier"])
             grads = grads | {"classifier": hook_checks.gradient(parts[place], adjusted, learner.params)}
@@ -207,6 +210,18 @@ class TrainingStep:
         read = [stack.memory[name][entry] for name in entries for entry in entries[name] if entry in self._read[name]]
         used = (stack.params, stack.buffers, stack.keys, read, stack.now, stack.numbers)
         return entries, [leaf.data_ptr() for leaf in tree_leaves(used)]
+
+
+def _plainly(loss: Callable[..., tuple[Tensor, Params]], params: dict[str, Params]) -> Any:
+    """`grad_and_value(loss, has_aux=True)(params)` where nothing is mapped: on a CPU up to a fifth quicker."""
+    with torch.enable_grad():
+        leaves = {net: {name: p.detach().requires_grad_() for name, p in its.items()} for net, its in params.items()}
+        value, buffers = loss(leaves)
+        flat = [leaf for its in leaves.values() for leaf in its.values()]
+        known = value.requires_grad  # else it depends on no parameter
+        grads = torch.autograd.grad(value, flat, materialize_grads=True) if known else map(torch.zeros_like, flat)
+    each = iter(grads)
+    return {net: {name: next(each) for name in its} for net, its in leaves.items()}, (value.detach(), buffers)
 
 
 class _Noted(Mapping[str, Any]):

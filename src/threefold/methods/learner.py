@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from threefold.errors import ThreefoldError
 from threefold.networks import (
@@ -18,6 +17,7 @@ from threefold.networks import (
     MLPNetwork,
     OwnNetwork,
     Structure,
+    called,
     drawing,
     with_addressed_dropout,
 )
@@ -161,7 +161,7 @@ class Setting:
         known = self.network.width if isinstance(self.network, MLPNetwork) else None
         return known or self.structure.feature_size
 
-    @property
+    @cached_property
     def structure(self) -> Structure:
         """The classifier's layers."""
         return _structure(self)
@@ -282,16 +282,17 @@ class Learner:
         if x.dim() == 4 and x.is_cuda and self.setting.structure.channels_last:
             x = x.contiguous(memory_format=torch.channels_last)
         if not self.setting.structure.has_modes:
-            return cast(Tensor, functional_call(net, weights, (x,)))
+            return called(net, weights, x)
         if params is not None and buffers.keys() <= params.keys():
             weights, buffers = _split(params, buffers)
             training = None
-        net.train(training is not None)
+        if net.training != (training is not None):  # it takes a while to tell all modules
+            net.train(training is not None)
         if training is None:
-            return cast(Tensor, functional_call(net, {**weights, **buffers}, (x,)))
+            return called(net, {**weights, **buffers}, x)
         fresh = copied(buffers)  # they are written in place
         with drawing(training.key + self.now.step * STEP, self._dropouts) as drawn:
-            logits: Tensor = functional_call(net, {**weights, **fresh}, (x,))
+            logits = called(net, {**weights, **fresh}, x)
         if params is None:
             self.buffers, self._dropouts = fresh, drawn.calls
         return logits

@@ -1,5 +1,6 @@
 """Networks as plain modules for one network; the engine stacks them."""
 
+from threefold.networks.calling import called
 from threefold.networks.cnn import CNN
 from threefold.networks.dropout import drawing, uniform, with_addressed_dropout
 from threefold.networks.features import encoder
@@ -38,6 +39,7 @@ __all__ = [
     "Shift",
     "Structure",
     "Weights",
+    "called",
     "drawing",
     "encoder",
     "find_network",

@@ -221,3 +221,14 @@ main()
 """
     answer = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True)
     assert (answer.returncode, answer.stderr) == (0, "")
+
+
+def test_an_import_that_catches_the_interruption_does_not_go_on(tmp_path: Path) -> None:
+    """PyTorch catches what goes wrong while it imports NumPy, be it a KeyboardInterrupt."""
+    (tmp_path / "broken.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGHUP)\n")
+    (tmp_path / "catching.py").write_text("try:\n    import broken\nexcept BaseException:\n    pass\n")
+    code = (
+        "from threefold.cli import stopping; stopping.install(); stopping.loaded(); import catching; print('went on')"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (129, "", "threefold: stopped.\n")

@@ -119,17 +119,14 @@ def test_every_method_of_the_registry_is_here():
     assert {name for m in METHODS for name in parse(m[0]).hyperparameters()} | {"none"} == set(REGISTRY)
 
 
-@pytest.mark.parametrize("batch", [16, 64])
 @pytest.mark.parametrize("method", ["er", "icarl"])
-def test_a_budget_of_more_than_there_is_makes_no_seed_depend_on_others(method, batch):
+def test_a_budget_of_more_than_there_is_makes_no_seed_depend_on_others(method):
     """Ten output units: the stacked weights end in the middle of a line."""
-    sizes = {"hidden": 32, "batch": batch, "iters": 20}
-    stream = Split(tiny_data(100, 10, 2), 5)
-    for seed in (3, 4):
-        alone = watched(stream, "class", [seed], method=method, **sizes)
-        for others in ([9], [2, 7, 1, 8, 5, 6]):
-            stack = watched(stream, "class", [*others, seed], method=method, **sizes)
-            assert same_bits(everything(alone, 0), everything(stack, len(others)))
+    sizes = {"hidden": 32, "batch": 64, "iters": 20}
+    stream, others = Split(tiny_data(100, 10, 2), 5), [2, 7, 1, 8, 5, 6]
+    alone = watched(stream, "class", [3], method=method, **sizes)
+    stack = watched(stream, "class", [*others, 3], method=method, **sizes)
+    assert same_bits(everything(alone, 0), everything(stack, len(others)))
 
 
 @pytest.mark.parametrize("method", ["none", "ewc:strength=50", "er:budget=30,use=both"])

@@ -84,14 +84,11 @@ def main() -> None:
     except SystemExit:  # ours are all below
         fail("a method, network, stream or plug-in of your own called sys.exit; take that out.")
     except Exception as error:
-        if stopping.interrupted():
-            status = INTERRUPTED
-        elif not hasattr(error, "format_message"):  # not an error of the argument parser, so ours
+        if not hasattr(error, "format_message"):  # not an error of the argument parser, so ours
             raise
-        elif type(error).__name__ == "NoArgsIsHelpError":  # it has shown the help already
+        if type(error).__name__ == "NoArgsIsHelpError":  # it has shown the help already
             sys.exit(2)
-        else:
-            fail(usage.sentence(error))
+        fail(usage.sentence(error))
     if status == INTERRUPTED:
         print(stopping.sentence(), file=sys.stderr)
         status = stopping.status()

@@ -4,7 +4,8 @@ A command that trains exits with status 3, because the same command goes on; any
 number, as usual. The effect of a signal depends on the phase of the command:
 
 - while it loads (`LOADING`, the seconds that importing PyTorch takes) and when it is done, it exits at once;
-- while it prepares or reports (`RUNNING`), KeyboardInterrupt is raised, so that files and locks are cleaned up;
+- while it prepares or reports (`RUNNING`), KeyboardInterrupt is raised, so that files and locks are cleaned up; while a
+  module is being imported it exits at once, too;
 - while it trains (`stopping`), training stops within a few steps. A second Ctrl-C raises KeyboardInterrupt.
 
 Nothing heavy may be imported here: `main` installs the handler before everything else.
@@ -44,13 +45,23 @@ class _Received:
     def handle(self, number: int, frame: FrameType | None) -> None:
         again = self.signal is not None
         self.signal = self.signal or number
-        if self.phase is Phase.LOADING or self.raised:
+        if self.phase is Phase.LOADING or self.raised or (self.phase is Phase.RUNNING and _importing(frame)):
             with suppress(OSError):
                 os.write(2, f"{sentence()}\n".encode())
             os._exit(status())
         if self.phase is Phase.RUNNING or (again and number == signal.SIGINT):
             self.raised = True
             raise KeyboardInterrupt
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Is a module being imported? Libraries may catch a KeyboardInterrupt there (PyTorch does around NumPy), and the
+    command would go on with half a module."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 _process = _Received()
@@ -115,11 +126,6 @@ def stopped(left: int) -> NoReturn:
         f"threefold: stopped with {left} run{'' if left == 1 else 's'} left; the same command goes on.", file=sys.stderr
     )
     raise Exit(MORE_TO_DO)
-
-
-def interrupted() -> bool:
-    """Was KeyboardInterrupt raised? A library whose import it broke may have caught it, and fail later."""
-    return _process.raised
 
 
 def trains() -> bool:

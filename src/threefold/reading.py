@@ -23,6 +23,7 @@ from threefold.memory import in_bytes
 
 DEPTH = 32  # lists and tables inside each other
 DIGITS = 40  # of a whole number
+TOO_LARGE = 10**DIGITS
 LINE = 64 << 20  # bytes
 TOML_FILE = 1 << 20  # bytes
 
@@ -119,7 +120,7 @@ def check_plain(value: object, most: int | None = None) -> None:
             raise ValueError(f"it has more than {most} values")
         if depth > DEPTH:
             raise ValueError(_TOO_DEEP)
-        if isinstance(item, int) and abs(item) >= 10**DIGITS:
+        if isinstance(item, int) and abs(item) >= TOO_LARGE:
             raise ValueError(_TOO_LONG)
         if isinstance(item, str):
             if not item.isascii() and any("\ud800" <= c <= "\udfff" for c in item):

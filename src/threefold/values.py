@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
+from functools import cache
 from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import (
@@ -32,6 +33,12 @@ def came_later(field: FieldInfo) -> bool:
     return isinstance(field.json_schema_extra, dict) and bool(field.json_schema_extra.get("later"))
 
 
+@cache
+def _added_later(kind: type["Value"]) -> list[tuple[str, Any]]:
+    """The hyperparameters that were added later, with their defaults."""
+    return [(name, field.default) for name, field in kind.model_fields.items() if came_later(field)]
+
+
 class Value(BaseModel):
     """Something with a name; its fields are the hyperparameters."""
 
@@ -51,9 +58,11 @@ class Value(BaseModel):
 
     def in_key(self, mode: str = "python") -> dict[str, Any]:
         """The hyperparameters, except those that were added later and have their default."""
-        fields = type(self).model_fields.items()
-        absent = {name for name, field in fields if came_later(field) and getattr(self, name) == field.default}
-        return {name: value for name, value in self.model_dump(mode=mode).items() if name not in absent}
+        every = self.model_dump(mode=mode)
+        for name, default in _added_later(type(self)):
+            if getattr(self, name) == default:
+                del every[name]
+        return every
 
     @model_validator(mode="wrap")
     @classmethod

@@ -54,5 +54,9 @@ class XdG(Part):
         return {"gates": layers}
 
     def gates(self, learner: Learner, task: Tensor) -> Sequence[Tensor]:
-        """Rows of the table of gates, as one batch may hold samples of several tasks."""
-        return [table[task] for table in learner.memory[self.name]["gates"]]
+        """Rows of the table of gates, as one batch may hold samples of several tasks.
+
+        A single task is looked up as a list of one: PyTorch would read its number on the host, which waits for the
+        device and cannot be captured."""
+        rows = task.reshape(-1)
+        return [table[rows].reshape(*task.shape, -1) for table in learner.memory[self.name]["gates"]]

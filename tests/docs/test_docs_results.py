@@ -173,11 +173,11 @@ def test_none_and_ewc_rise_and_fall_together(generate: ModuleType, rows: dict[st
     column = next(column for column in board.significance if column.title == "Domain-IL")
     (found,) = (c for c in column.comparisons if {c.first, c.second} == {"None", "EWC"})
     assert found.difference.p == pytest.approx(p_paired(none, ewc), rel=1e-6)
-    assert found.p_holm < 1e-5
+    assert found.p_holm < 1e-4
     measured = [e.accuracy.per_seed for e in board.cells if e.column == "Domain-IL"]
     unpaired = [ttest_ind(*two, equal_var=False).pvalue for two in combinations(measured, 2)]
     mine = ttest_ind(*pairs, equal_var=False).pvalue
-    assert holm(unpaired)[int(np.argmin(np.abs(np.subtract(unpaired, mine))))] == pytest.approx(0.23, abs=0.01)
+    assert holm(unpaired)[int(np.argmin(np.abs(np.subtract(unpaired, mine))))] == pytest.approx(0.28, abs=0.01)
 
 
 def test_what_the_paper_says_of_stored_data(generate: ModuleType, rows: dict[str, Section]) -> None:

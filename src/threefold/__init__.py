@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from threefold.data import Dataset, load, register_dataset
     from threefold.errors import ThreefoldError
+    from threefold.experiments.keeping import load_network
     from threefold.experiments.pretrain import pretrain
     from threefold.experiments.result import Result
     from threefold.experiments.run import run
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 _HOME = {
     "threefold.data": ("Dataset", "load", "register_dataset"),
     "threefold.errors": ("ThreefoldError",),
+    "threefold.experiments.keeping": ("load_network",),
     "threefold.experiments.pretrain": ("pretrain",),
     "threefold.experiments.result": ("Result",),
     "threefold.experiments.run": ("run",),
@@ -131,6 +133,7 @@ __all__ = [
     "encoder",
     "hyper",
     "load",
+    "load_network",
     "pretrain",
     "register",
     "register_dataset",

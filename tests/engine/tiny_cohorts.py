@@ -126,12 +126,12 @@ def training_of(network=None, *, iters=8, epochs=None, batch=16, hidden=8, sched
 
 
 def cohort(
-    stream, scenario, seeds, *, method="none", lr=1e-2, checkpoint=None, report=None, runner=None, **how
+    stream, scenario, seeds, *, method="none", lr=1e-2, checkpoint=None, report=None, runner=None, keeper=None, **how
 ) -> Measured:
     """Train one stack; `how` as in `training_of`."""
     if checkpoint and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
-    also = {name: value for name, value in (("report", report), ("runner", runner)) if value}
+    also = {name: value for name, value in (("report", report), ("runner", runner), ("keeper", keeper)) if value}
     asked, training = replicas(scenario, method, seeds, lr), training_of(**how)
     (measured,) = train(STREAMS.get(stream, stream), [asked], training, checkpoint, **also)
     return measured

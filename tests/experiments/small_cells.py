@@ -66,8 +66,9 @@ def train_cells(
     watcher: Watcher | None = None,
     stop: Callable[[], bool] = lambda: False,
     executor: Executor | None = None,
+    keep: bool = False,
 ) -> list[Result]:
-    (results,) = train_requests([request_of(cells, seeds)], store, watcher, stop, executor)
+    (results,) = train_requests([request_of(cells, seeds)], store, watcher, stop, executor, keep=keep)
     return results
 
 

@@ -1,14 +1,17 @@
 """All methods by name, with numbers that suit tiny data, and what a process killed after a task leaves."""
 
 import shutil
+from io import BytesIO
 from pathlib import Path
 
+import torch
 from tiny_cohorts import watched
 from tiny_stack import SCENARIOS, STREAMS, supported
 
-from threefold.engine import Checkpoint
+from threefold.engine import Checkpoint, KeptNetwork, state_of
 from threefold.fingerprint import is_ours
 from threefold.methods import METHODS as REGISTRY
+from threefold.methods import parse
 
 NUMBERS = {
     "xdg": "share=0.5",
@@ -63,6 +66,26 @@ def networks_of(state):
     """The weights of all networks that are trained, those in a memory too."""
     params, memory = state
     return [*params.values(), *(part["vaes"] for part in memory.values() if "vaes" in part)]
+
+
+class Kept:
+    """Keeps one replica's networks after each task, as they come back from a file."""
+
+    def __init__(self, replica):
+        self.replica, self.states, self.settings = replica, [], []
+
+    def holds(self, tasks):
+        return True
+
+    def keep(self, tasks, stacks, measured):
+        row = {"after": tasks, "accuracies": measured[0].matrix[self.replica, tasks - 1].tolist()}
+        torch.save(row | state_of(stacks[0], self.replica), packed := BytesIO())
+        packed.seek(0)
+        self.states.append(torch.load(packed, weights_only=True))
+        self.settings.append(stacks[0].setting)
+
+    def networks(self, method):
+        return [KeptNetwork(setting, parse(method), s) for setting, s in zip(self.settings, self.states, strict=True)]
 
 
 class Leaving(Checkpoint):

@@ -4,9 +4,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from every_method import CASES, METHODS, ONE_EACH, SPLIT, Leaving, left, networks_of, trained
+from every_method import CASES, METHODS, ONE_EACH, SPLIT, Kept, Leaving, left, networks_of, trained
 from tiny_cohorts import furthest, of, same_bits, same_measured, tiny_data
 from tiny_stack import SEEDS, STREAMS, near, supported
+from torch.nn.functional import pad
 from torch.utils._pytree import tree_leaves
 
 from threefold.methods import METHODS as REGISTRY
@@ -17,8 +18,10 @@ from threefold.streams import Split
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
 def case(request, tmp_path_factory):
     """A cohort of three that was trained undisturbed, and the folder with what it left after each task."""
-    folder = tmp_path_factory.mktemp("cohort")
-    return *request.param, trained(*request.param, SEEDS, checkpoint=Leaving(folder / "cohort.pt")), folder
+    folder, kept = tmp_path_factory.mktemp("cohort"), Kept(replica=1)
+    seen = trained(*request.param, SEEDS, checkpoint=Leaving(folder / "cohort.pt"), keeper=kept)
+    seen.kept = kept
+    return *request.param, seen, folder
 
 
 def stored_of(memory, replica):
@@ -64,6 +67,33 @@ def test_killed_after_a_task_and_resumed_is_undisturbed(case, finished, tmp_path
     assert len(again.states) == 3 - finished  # finished tasks are not trained again
     assert same_measured(again.measured, seen.measured)
     assert same_bits(again.states[-1], seen.states[-1])
+
+
+def as_shown(stream, task):
+    """A task's test images, and the place of each one's class in the task."""
+    images = stream.inputs(stream.data.test_x)[task.test]
+    flat = pad(images.flatten(1), (0, 1))  # a pixel that is none is 0
+    x = flat[:, :-1] if task.pixels is None else flat[:, task.pixels]
+    labels = stream.data.test_y[task.test]
+    return x.view_as(images), labels, torch.tensor([task.classes.index(label) for label in labels.tolist()])
+
+
+def test_a_kept_network_has_the_accuracies_of_the_runs_own_tests(case):
+    """On every task, those to come included; the matrix is that of the second of three seeds."""
+    kind, scenario, method, seen, _ = case
+    stream, row = STREAMS[kind], seen.measured.matrix[1]
+    for after, net in enumerate(seen.kept.networks(method), start=1):
+        assert not net.training
+        assert net.accuracies == row[after - 1].tolist()
+        for task, each in enumerate(stream.sequence(SEEDS[1])):
+            x, labels, places = as_shown(stream, each)
+            if kind == "permuted" and scenario == "class":  # a digit has a unit for each task
+                right = net.units(x, task + 1) == 4 * task + places
+            else:
+                right = net.predict(x, task + 1) == (places if scenario == "domain" else labels)
+            assert 100 * int(right.sum()) / len(right) == row[after - 1, task]
+            if scenario in ("domain", "class") and task < after:  # nothing but the image is needed
+                assert torch.equal(net.units(x), net.units(x, task + 1))
 
 
 def test_numbers_stay_finite(case):

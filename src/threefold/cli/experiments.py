@@ -28,6 +28,7 @@ def reproduce(
     only: options.Only = None,
     time_limit: options.TimeLimit = None,
     yes: options.Yes = False,
+    keep_networks: options.KeepNetworks = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     cluster: options.ClusterAt = None,
@@ -42,7 +43,7 @@ def reproduce(
     wanted = PAPER if name == "all" else (name,)
     experiments = {f"reproduce {each}": paper_experiment(each) for each in wanted}
     asked = Options(seeds, iters, quick, options.names(only), device, precision, cluster, yes=yes)
-    _train(experiments, asked, time_limit, per_cohort, store)
+    _train(experiments, asked, time_limit, per_cohort, store, keep_networks)
 
 
 def experiment(
@@ -53,6 +54,7 @@ def experiment(
     only: options.Only = None,
     time_limit: options.TimeLimit = None,
     yes: options.Yes = False,
+    keep_networks: options.KeepNetworks = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     cluster: options.ClusterAt = None,
@@ -65,11 +67,16 @@ def experiment(
     from threefold.experiments.spec import load_experiment
 
     asked = Options(seeds, iters, quick, options.names(only), device, precision, cluster, yes=yes)
-    _train({f"experiment {file}": load_experiment(file)}, asked, time_limit, per_cohort, store)
+    _train({f"experiment {file}": load_experiment(file)}, asked, time_limit, per_cohort, store, keep_networks)
 
 
 def _train(
-    experiments: "dict[str, Experiment]", asked: "Options", until: float | None, per_cohort: float | None, store: Path
+    experiments: "dict[str, Experiment]",
+    asked: "Options",
+    until: float | None,
+    per_cohort: float | None,
+    store: Path,
+    keep: bool,
 ) -> None:
     """Train experiments, by their names on the command line, and show their results."""
     from threefold.cli.summary import show
@@ -81,6 +88,8 @@ def _train(
     stopping.loaded()
     if per_cohort is not None and asked.cluster is None:
         raise ThreefoldError(f"per-cohort is {per_cohort:g}, but there is no cluster; use --cluster auto.")
+    if keep and asked.cluster is not None:
+        raise ThreefoldError("keep-networks does not go with cluster: its workers do not reach the store's folder.")
     ended: Exception | None = None
     with ExitStack() as closing:
         cluster = None
@@ -95,11 +104,11 @@ def _train(
         cells = sum(len(request.asked) for request in requests)
         try:
             with stopping.stopping(until) as stop, Bars(cells) as bars:
-                train_requests(requests, store, bars, stop, cluster)
+                train_requests(requests, store, bars, stop, cluster, keep=keep)
         except (Failed, Stopped) as error:
             ended = error
     with Store(store, readonly=True) as opened:
-        left = sum(request.left(opened) for request in requests)
+        left = sum(request.left(opened, keep=keep) for request in requests)
         mine = [section for section in sections(opened) if section.name in {request.name for request in requests}]
     show(mine, store)
     if isinstance(ended, Failed):

@@ -37,7 +37,9 @@ def forget(
         say("Nothing was forgotten.")
         return
     with Store(store) as opened:
-        opened.forget(keys, experiments)
+        networks = opened.forget(keys, experiments)
+    if networks:
+        what += f", and {networks} network{'s' * (networks != 1)} that they kept,"
     say(f"{store}: {what} forgotten.")
 
 

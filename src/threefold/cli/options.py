@@ -51,6 +51,10 @@ Plugin = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Train them all, even if these are more than 10,000 runs.")]
+KeepNetworks = Annotated[
+    bool,
+    typer.Option("--keep-networks", help="Keep each run's network after each task, in files beside the store."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Precision = Annotated[str, typer.Option(help="auto (tf32 on a GPU), fp32 or tf32.")]
 ClusterAt = Annotated[str | None, typer.Option("--cluster", help="Train on a Ray cluster: auto, or its ADDRESS.")]

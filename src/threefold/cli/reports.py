@@ -72,4 +72,5 @@ def merge(
     from threefold.results import merge
 
     merged = merge(destination, sources)
-    say(f"{destination}: {merged.added} runs added, {merged.present} were there already.")
+    networks = f", {merged.networks} networks copied" if merged.networks else ""
+    say(f"{destination}: {merged.added} runs added, {merged.present} were there already{networks}.")

@@ -70,6 +70,7 @@ def run(
     active: Annotated[
         str, typer.Option(help="Class-IL: output units in training, of classes seen so far, or all from the start.")
     ] = "seen",
+    keep_networks: options.KeepNetworks = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     time_limit: options.TimeLimit = None,
@@ -113,10 +114,10 @@ def run(
         )
     try:
         with stopping(time_limit) as stop, Bars(len(request.asked)) as bars:
-            (results,) = train_requests([request], store, bars, stop)
+            (results,) = train_requests([request], store, bars, stop, keep=keep_networks)
     except Stopped:
         with Store(store, readonly=True) as opened:
-            left = request.left(opened)
+            left = request.left(opened, keep=keep_networks)
         stopped(left)
     if as_json:
         write(json.dumps(_document(results, request.refused), indent=2, allow_nan=False) + "\n")

@@ -1,6 +1,6 @@
 """Checks of what hooks return: a step's kernels address tensors by position, and check no shapes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -106,6 +106,20 @@ def quadratic(part: Part, given: Any, params: Params) -> Quadratic:
         for field, tree in (("anchor", given.anchor), ("precision", given.precision))
     )
     return Quadratic(strength.reshape(()), anchor, precision)
+
+
+def kept(given: dict[str, Tensor], before: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """What parts keep after a task: under the same names and of the same shapes as after earlier ones."""
+    form = {name: f"{tuple(value.shape[1:])} of {value.dtype}" for name, value in given.items()}
+    for first in before[:1]:
+        had = {name: f"{tuple(value.shape[1:])} of {value.dtype}" for name, value in first.items()}
+        for name in sorted(form.keys() | had.keys()):
+            if form.get(name) != had.get(name):
+                raise ThreefoldError(
+                    f"keep returns '{name}' of shape {form.get(name, 'nothing')}, and {had.get(name, 'nothing')} after"
+                    " the first task; it must return tensors of the same names, shapes and types after each."
+                )
+    return given
 
 
 def _for_each(what: str, given: Any, params: Params, broadcast: bool = False) -> Params:

@@ -80,6 +80,13 @@ def code(method: Method) -> list[tuple[type[Part], dict[str, Any]]]:
     return [(type(part), part.model_dump(exclude=set(part.per_replica()))) for part in method.parts]
 
 
+def tested(learner: Learner, x: Tensor, task: Tensor, active: Tensor) -> Tensor:
+    """The scores by which a network classifies: the first part's that has its own, or its output; −∞ if not active."""
+    scores = (part.scores(learner, x, task) for part in learner.parts)
+    best = next((s for s in scores if s is not None), None)
+    return only_active(learner.logits(x, task) if best is None else best, active)
+
+
 class ReplicaStack:
     """The networks, optimiser and memories of all replicas; it implements the hooks' `Stack`."""
 
@@ -253,9 +260,7 @@ class ReplicaStack:
         """The predicted output unit for each sample of `task`, among the active ones."""
 
         def one(learner: Learner, x: Tensor) -> Tensor:
-            scores = (part.scores(learner, x, task) for part in learner.parts)
-            best = next((s for s in scores if s is not None), None)
-            return only_active(learner.logits(x, task) if best is None else best, active).argmax(-1)
+            return tested(learner, x, task, active).argmax(-1)
 
         chosen: Tensor = self.map(one, x)
         return chosen

@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from threefold.engine import hook_checks
 from threefold.engine.checkpoint import Checkpoint
 from threefold.engine.curves import Curves
 from threefold.engine.evaluate import accuracies
@@ -74,23 +75,35 @@ class Measured:
         self.curves = {n: torch.cat([self.curves[n], v]) if n in self.curves else v for n, v in values.items()}
 
 
+class Keeper(Protocol):
+    """Keeps the networks after each task."""
+
+    def holds(self, tasks: int) -> bool:
+        """Are those after each of the first so many tasks kept already?"""
+
+    def keep(self, tasks: int, stacks: Sequence[ReplicaStack], measured: Sequence[Measured]) -> None:
+        """Keep those after so many tasks."""
+
+
 def train(
     stream: Stream,
     asked: Sequence[Replicas],
     training: Training,
     checkpoint: Checkpoint | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
+    keeper: Keeper | None = None,
     runner: Callable[[ReplicaStack, bool], StepRunner] = runner_for,
 ) -> list[Measured]:
     """Train these stacks on the same tasks in step; what they share is trained once.
 
-    It resumes after the checkpoint's last finished task, if there is one. `runner`: makes a stack's step runner.
+    It resumes after the checkpoint's last finished task, if there is one; with a keeper, only if that holds the
+    networks of all tasks before. `runner`: makes a stack's step runner.
     """
     device, tasks = torch.device(training.device), stream.tasks
     sizes = [len(each.seeds) for each in asked]
     with torch.no_grad(), precise(training.precision), Saver(checkpoint, device) as saver, Prefetch() as prefetch:
         stacks = Stacks(stream, asked, training)
-        state = _State.at(stacks, checkpoint)
+        state = _State.at(stacks, checkpoint, keeper)
         runners = [runner(stack, len(stacks.trained) > 1) for stack in stacks.trained]
         for each in runners:
             each.wait_for_device = saver.wait_for_device
@@ -187,20 +200,23 @@ class _State:
     seconds: dict[str, float]
     finished: int = 0  # tasks
     courses: Sequence[Course] = ()
+    keeper: Keeper | None = None
 
     @classmethod
-    def at(cls, stacks: Stacks, checkpoint: Checkpoint | None) -> "_State":
+    def at(cls, stacks: Stacks, checkpoint: Checkpoint | None, keeper: Keeper | None) -> "_State":
         """The checkpoint's state, or the initial one.
 
         The loaded tensors are copied and freed here: gigabytes on a GPU must not stay for the rest of training.
         """
-        if checkpoint and (saved := checkpoint.load(stacks.device, lambda state: fits(stacks, state))):
+        saved = checkpoint.load(stacks.device, lambda state: fits(stacks, state)) if checkpoint else None
+        if saved and (keeper is None or keeper.holds(saved["finished"])):
             stacks.restore(saved["stacks"])
             measured = [Measured(**each) for each in tree_map_only(Tensor, Tensor.cpu, saved["measured"])]
-            return cls(stacks, measured, saved["seconds"], saved["finished"])
+            return cls(stacks, measured, saved["seconds"], saved["finished"], keeper=keeper)
         seconds = {"train": 0.0, "consolidate": 0.0, "evaluate": 0.0}
         with _timed(seconds, "evaluate"):
-            return cls(stacks, [Measured.before_training(each.stack) for each in stacks.evaluated], seconds)
+            measured = [Measured.before_training(each.stack) for each in stacks.evaluated]
+            return cls(stacks, measured, seconds, keeper=keeper)
 
     def finish_task(self, steps: int) -> None:
         """Finish a task trained in this many steps: update the memories and test all tasks."""
@@ -208,7 +224,7 @@ class _State:
         with _timed(self.seconds, "consolidate"):
             self.stacks.consolidate()
             for evaluated, measured in each:
-                measured.kept.append(evaluated.stack.kept())
+                measured.kept.append(hook_checks.kept(evaluated.stack.kept(), measured.kept))
             _wait(self.stacks.device)
         with _timed(self.seconds, "evaluate"):
             for evaluated, measured in each:
@@ -218,6 +234,8 @@ class _State:
                     course.curves.take(steps, course.lengths.steps, last=True)
                     measured.add(course.curves)
         self.finished += 1
+        if self.keeper:
+            self.keeper.keep(self.finished, [each.stack for each in self.stacks.evaluated], self.measured)
 
     def go_on(self, steps: int, saver: Saver) -> None:
         """This many steps of a flow have been taken, and more follow."""

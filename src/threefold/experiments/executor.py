@@ -58,7 +58,7 @@ class Local:
         cohort = job.cohort
         stream, training = cohort.cell.stream, cohort.cell.training
         try:
-            found = train(stream, cohort.replicas, training, job.checkpoint, job.progress)
+            found = train(stream, cohort.replicas, training, job.checkpoint, job.progress, job.keeper)
         except Exception as error:
             if not (isinstance(error, MemoryError | RuntimeError) and out_of_memory(error)):
                 name_hook(error)

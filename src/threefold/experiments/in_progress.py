@@ -4,27 +4,28 @@ How runs are grouped into cohorts depends on the memory that was free. From the 
 has, knows which runs are in training, and can continue a cohort with the same runs.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from threefold.engine import Checkpoint, Progress
 from threefold.experiments.cohort import Cohort, Run, described, name_of
 from threefold.experiments.lock import Lock, alive, progress_notes, remove_dead
-from threefold.results import Record, Store
+from threefold.results import Record, Store, beside
 from threefold.results.cohort_table import CohortRow, claim, cohort_rows, forget, give_up
 
 
 def folder_of(store: Path) -> Path:
-    """The folder of a store's checkpoints and locks; links to the store lead to the same folder."""
-    return Path(f"{store.resolve() if store.is_symlink() else store}.checkpoints")
+    """The folder of a store's checkpoints and locks."""
+    return beside(store, "checkpoints")
 
 
 class InProgress:
     """One process's view of a store's cohorts in progress, and its changes to them."""
 
-    def __init__(self, store: Store) -> None:
-        self.store, self.folder = store, folder_of(store.path)
+    def __init__(self, store: Store, done: Callable[[Iterable[str]], set[str]] | None = None) -> None:
+        """`done`: which of some runs are done, if it is not enough that they are stored."""
+        self.store, self.folder, self.done = store, folder_of(store.path), done or store.has
         self.lock = Lock(self.folder)
         self.locked = False  # was the store locked by another process at the last claim?
 
@@ -108,7 +109,7 @@ class InProgress:
         if self._live(row):
             return False
         kept = row.reason or self.checkpoint(row.name).path.exists()
-        return not kept or self.store.has(row.runs) == set(row.runs)
+        return not kept or self.done(row.runs) == set(row.runs)
 
     def _rows(self) -> list[CohortRow]:
         """Valid rows. One whose runs do not hash to its name is damaged or not ours, and its name may be any path."""

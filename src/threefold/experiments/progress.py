@@ -96,6 +96,9 @@ class Bars(Watcher):
     def warn(self, text: str) -> None:
         self.bars.console.print(printable(f"threefold: {text}"), highlight=False, markup=False, soft_wrap=True)
 
+    def tell(self, text: str) -> None:
+        Bars.warn(self, text)  # in Python too, where warnings are Python's
+
 
 @contextmanager
 def fetching() -> Iterator[Report]:

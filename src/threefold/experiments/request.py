@@ -22,7 +22,7 @@ from threefold.experiments.settings import Settings
 from threefold.methods import Method, Part, parse
 from threefold.networks import encoder
 from threefold.reading import parse_json
-from threefold.results import Ordered, Seed, Store, run_key, together, united
+from threefold.results import KeptNetworks, Ordered, Seed, Store, run_key, together, united
 from threefold.results.schema import NAME, check_experiment
 from threefold.streams import Boundaries, Stream
 from threefold.text import no_longer
@@ -78,10 +78,12 @@ class Request:
         except (TypeError, ValueError) as error:
             raise ThreefoldError(f"{self.name[:100]} cannot be stored ({error}).") from error
 
-    def left(self, store: Store) -> int:
-        """How many of its runs are still to be trained."""
-        keys = {run_key(asked.cell.run_spec(seed)) for asked in self.asked for seed in asked.seeds}
-        return len(keys - store.has(keys))
+    def left(self, store: Store, *, keep: bool = False) -> int:
+        """How many of its runs are still to be trained; `keep`: those without kept networks too."""
+        runs = [(asked.cell, seed) for asked in self.asked for seed in asked.seeds]
+        tasks = {run_key(cell.run_spec(seed)): cell.stream.tasks for cell, seed in runs}
+        done, networks = store.has(tasks), KeptNetworks(store.path)
+        return len(tasks) - sum(networks.complete(key, tasks[key]) if keep else True for key in done)
 
     def remember(self, store: Store) -> None:
         """Store the request, from which reports and counts are made.

@@ -4,16 +4,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from threefold.errors import unknown
+from threefold.engine import KeptNetwork
+from threefold.errors import ThreefoldError, unknown
 from threefold.experiments import display
 from threefold.experiments.cell import Cell
+from threefold.experiments.examples import Examples, stored_examples, test_examples
+from threefold.experiments.keeping import network_of
 from threefold.experiments.seeds import how_many
 from threefold.results import (
+    KeptNetworks,
     Ordered,
     Paired,
     Published,
@@ -21,6 +26,7 @@ from threefold.results import (
     Seed,
     Summary,
     Verdict,
+    load_kept,
     paired,
     seed_of,
     summarize,
@@ -41,6 +47,7 @@ class Result:
 
     cell: Cell
     records: Sequence[Record]
+    store: Path | None = None  # beside which its networks are kept
 
     @property
     def seeds(self) -> list[Seed]:
@@ -101,9 +108,38 @@ class Result:
                 raise unknown("metric", metric, result.metrics)
         return paired(self.metrics[metric], other.metrics[metric])
 
-    def kept(self, name: str) -> NDArray[np.uint8]:
-        """What the method kept to look at later, for each seed and task: "dreams" are generated images, "exemplars"
-        stored ones."""
+    def network(self, seed: Seed, after: int | None = None) -> KeptNetwork:
+        """The network of a seed after so many tasks (all if not given), which a run with `keep=True` kept."""
+        file, content = self._kept_content(seed, after)
+        return network_of(file, content, self.cell.method, self.cell.training.network)
+
+    def exemplars(self, seed: Seed, after: int | None = None) -> Examples:
+        """The training samples that the method stored, as they were after so many tasks (all if not given), if the run
+        kept its networks."""
+        _, content = self._kept_content(seed, after)
+        if not content["stored"]:
+            raise ThreefoldError(f"method {self.cell.method.name} stores no samples, or none that can be told.")
+        (held, *_) = content["stored"].values()
+        return stored_examples(self.cell, seed, held["task"], held["place"])
+
+    def test_examples(self, seed: Seed, task: int) -> Examples:
+        """The test samples of a seed's task, counted from 1, as its network saw them."""
+        return test_examples(self.cell, seed, _number("task", task, self.cell.stream.tasks))
+
+    def _kept_content(self, seed: Seed, after: int | None) -> tuple[Path, dict[str, Any]]:
+        """A kept network's file, and its content."""
+        if self.store is None:
+            raise ThreefoldError("networks are kept in a folder beside a store, and this result has none.")
+        if seed not in self.seeds:
+            raise unknown("seed", str(seed), map(str, self.seeds))
+        tasks = self.cell.stream.tasks
+        after = tasks if after is None else _number("after", after, tasks)
+        file = KeptNetworks(self.store).file(self.records[self.seeds.index(seed)].key, after)
+        return file, load_kept(file)
+
+    def kept(self, name: str) -> NDArray[Any]:
+        """What the method kept to look at later, for each seed and task, as it was: "dreams" are generated images,
+        "exemplars" stored ones."""
         return np.stack([unpack(record.kept[name]) for record in self.records])
 
     @property
@@ -129,20 +165,24 @@ class Result:
             "initial_accuracy": [record.to_json()["initial"] for record in self.records],
             "metrics": {name: _summary(summary) for name, summary in self.metrics.items()},
             "diverged_seeds": self.diverged,
-            "published": {"mean": published.mean, "sem": _number(published.sem), "n": published.n}
-            if published
-            else None,
+            "published": {"mean": published.mean, "sem": _json(published.sem), "n": published.n} if published else None,
             "verdict": str(judged.words) if judged else None,
         }
 
 
+def _number(name: str, given: int, most: int) -> int:
+    if not isinstance(given, int) or not 1 <= given <= most:
+        raise ThreefoldError(f"{name} must be a number from 1 to {most}, got {given!r}.")
+    return given
+
+
 def _summary(summary: Summary) -> dict[str, Any]:
     return {
-        "mean": _number(summary.mean),
-        "sem": _number(summary.sem),
-        "per_seed": [_number(value) for value in summary.per_seed],
+        "mean": _json(summary.mean),
+        "sem": _json(summary.sem),
+        "per_seed": [_json(value) for value in summary.per_seed],
     }
 
 
-def _number(value: float) -> float | None:
+def _json(value: float) -> float | None:
     return None if math.isnan(value) else value

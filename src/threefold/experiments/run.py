@@ -51,6 +51,7 @@ def run(
     device: str = "auto",
     precision: str = "auto",
     store: str | Path | None = "threefold.db",
+    keep: bool = False,
 ) -> Result:
     """Train one method in one scenario, one network for each seed, all as one stack.
 
@@ -66,6 +67,9 @@ def run(
     task, on `evaluate_samples` test samples of each task ("all": on all); `training_curves`: also record the loss and
     the accuracy on training data. `active`: which output units compete in Class-IL in training, those of the classes
     "seen" so far or "all" from the start. Runs that are in `store` are not trained again; `store=None` keeps nothing.
+
+    `keep`: also keep each seed's network after each task, for `Result.network`, in files beside the store; runs that
+    are in the store without are trained again.
     """
     settings: dict[str, Any] = {"iters": iters, "epochs": epochs, "lr": lr, "batch": batch, "hidden": hidden}
     settings |= {"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment}
@@ -86,5 +90,5 @@ def run(
             report=report,
         )
     with PythonBars(1) as bars:
-        ((result,),) = train_requests([request], store, bars)
+        ((result,),) = train_requests([request], store, bars, keep=keep)
     return result

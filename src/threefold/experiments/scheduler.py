@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -11,9 +11,11 @@ from threefold.errors import ThreefoldError
 from threefold.experiments.cohort import Cohort, Run, cut, described, plan_around
 from threefold.experiments.executor import Executor, Local
 from threefold.experiments.in_progress import InProgress
+from threefold.experiments.keeping import Files
 from threefold.experiments.request import Asked, Request
 from threefold.experiments.result import Result
-from threefold.results import Record, Store
+from threefold.memory import in_bytes
+from threefold.results import KeptNetworks, Record, Store
 
 WAIT = 0.5  # seconds between checks on what other processes train
 
@@ -34,6 +36,7 @@ class Watcher:
     def ended(self, cohort: Cohort) -> None: ...
     def done(self, result: Result) -> None: ...
     def warn(self, text: str) -> None: ...
+    def tell(self, text: str) -> None: ...
 
 
 def train_requests(
@@ -42,23 +45,32 @@ def train_requests(
     watcher: Watcher | None = None,
     stop: Callable[[], bool] = lambda: False,
     executor: Executor | None = None,
+    *,
+    keep: bool = False,
 ) -> list[list[Result]]:
     """Train everything that is not in the store, and store the requests; returns the results of each request.
 
+    `keep`: also keep each run's network after each task; runs that are stored without are trained again.
     `stop` is called often; when it returns true, `Stopped` is raised and nothing is lost. Repeated failures are raised
     at the end, when everything else is done.
     """
     watcher, executor = watcher or Watcher(), executor or Local()
+    if keep and store is None:
+        raise ThreefoldError("keep needs a store, as networks are kept in a folder beside it; give store a file.")
     for request in requests:
         request.check(stored=store is not None)  # before the store is created
         for uncovered in {asked.cell.not_covered for asked in request.asked} - {None}:
+            if keep:
+                raise ThreefoldError(
+                    f"{uncovered}, which no key can cover, so networks cannot be kept; run it without."
+                )
             watcher.warn(f"{uncovered}, which no key can cover, so these runs are neither stored nor looked up.")
     failed: list[str] = []
     with nullcontext() if store is None else Store(store) as opened:
         if opened:
             for request in requests:
                 request.remember(opened)  # before training, so that other processes can show it
-        schedulers = [Scheduler(request.asked, opened, executor, watcher, stop) for request in requests]
+        schedulers = [Scheduler(request.asked, opened, executor, watcher, stop, keep) for request in requests]
         for scheduler in schedulers:
             scheduler.run()
             failed += scheduler.failures
@@ -74,6 +86,7 @@ class Job:
         self.scheduler, self.cohort = scheduler, cohort
         shared = scheduler.shared(cohort)
         self.checkpoint: Checkpoint | None = shared.checkpoint(cohort.name) if shared else None
+        self.keeper = Files(cohort, scheduler.networks) if scheduler.networks else None
 
     def progress(self, progress: Progress) -> None:
         """Report progress; raises `Stopped` if training is to stop."""
@@ -105,9 +118,11 @@ class Scheduler:
         executor: Executor,
         watcher: Watcher,
         stop: Callable[[], bool],
+        keep: bool = False,
     ) -> None:
         self.asked, self.store, self.executor, self.watcher, self.stop = asked, store, executor, watcher, stop
-        self.in_progress = InProgress(store) if store else None
+        self.in_progress = InProgress(store, self._done) if store else None
+        self.networks = KeptNetworks(store.path) if store and keep else None
         self.runs = [[Run(each.cell, seed) for seed in each.seeds] for each in asked]
         self.every = {run.key: run for runs in self.runs for run in runs}
         self.records: dict[str, Record] = {}
@@ -131,6 +146,8 @@ class Scheduler:
         """Train what is left, one cohort after another, or as many at once as the executor has room for."""
         try:
             self._look(self.every)
+            if self.networks:
+                self._announce(self.networks)
             if self.in_progress:
                 self.in_progress.tidy()
             self._arrange(self.every.values())
@@ -199,7 +216,7 @@ class Scheduler:
         job = Job(self, cohort)
         self.training.add(job)
         self.known.add(cohort.name)
-        stored = self.store.has(cohort.keys) if self.store else set()  # by another process meanwhile
+        stored = self._done(cohort.keys)  # by another process meanwhile
         if len(stored) == len(cohort.keys) or (stored and job.checkpoint and not job.checkpoint.path.exists()):
             self.finish(job, [])
             self._look(stored)
@@ -225,7 +242,7 @@ class Scheduler:
         present = shared.finish(job.cohort, records) if shared else set()
         self._release(job)
         self._keep(record for record in records if record.key not in present)
-        self._look(present)
+        self._keep(self._trained_again(records, present))
 
     def halve(self, job: Job) -> None:
         """Schedule the halves of a cohort that does not fit into memory."""
@@ -270,13 +287,51 @@ class Scheduler:
                     self.watcher.done(self._result(number))
 
     def _look(self, keys: Iterable[str]) -> None:
-        """Load those of these runs that are in the store."""
+        """Load those of these runs that are done."""
         if self.store:
-            found = [self.store.get(key) for key in self.store.has(keys)]
+            found = [self.store.get(key) for key in self._done(keys)]
             self._keep(record for record in found if record)
 
+    def _done(self, keys: Iterable[str]) -> set[str]:
+        """Those of these runs that are in the store, with their networks if they are to be kept."""
+        stored = self.store.has(keys) if self.store else set()
+        return {key for key in stored if self._has_networks(key)} if self.networks else stored
+
+    def _has_networks(self, key: str) -> bool:
+        run = self.every.get(key)
+        return run is None or self.networks is None or self.networks.complete(key, run.cell.stream.tasks)
+
+    def _trained_again(self, records: Iterable[Record], present: Container[str]) -> Iterator[Record]:
+        """The stored records of runs that were in the store, with a warning if this training gave another result."""
+        for record in records:
+            if record.key in present and self.store and (stored := self.store.get(record.key)):
+                if self.networks and stored.to_json()["matrix"] != record.to_json()["matrix"]:
+                    self.watcher.warn(
+                        f"{self.every[record.key].cell.name} (seed {record.spec['seed']}), trained again for its"
+                        " networks, gave other accuracies than its row, as may happen on another machine or a GPU; the"
+                        " row stays."
+                    )
+                yield stored
+
+    def _announce(self, networks: KeptNetworks) -> None:
+        """Tell how much will be kept, and check that there is room for it."""
+        left = [run for key, run in self.every.items() if key not in self.records]
+        if not left:
+            return
+        number = sum(run.cell.stream.tasks for run in left)
+        size = sum(4 * (run.cell.numbers + run.cell.remembered) * run.cell.stream.tasks for run in left)
+        networks.check_room(size, number)
+        if again := len(self.store.has(run.key for run in left)) if self.store else 0:
+            self.watcher.tell(
+                f"{again} run{'s are' if again > 1 else ' is'} in the store without networks, trained again for them."
+            )
+        what = "networks" if number > 1 else "network"
+        more = ", and what methods remember" if any(run.cell.method.parts for run in left) else ""
+        self.watcher.tell(f"keeps {number:,} {what}, {in_bytes(size)}{more}, in {networks.folder}.")
+
     def _result(self, number: int) -> Result:
-        return Result(self.asked[number].cell, [self.records[run.key] for run in self.runs[number]])
+        records = [self.records[run.key] for run in self.runs[number]]
+        return Result(self.asked[number].cell, records, self.store.path if self.store else None)
 
 
 def _all_of(failures: Sequence[str]) -> str:

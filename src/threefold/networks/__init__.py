@@ -1,6 +1,6 @@
 """Networks as plain modules for one network; the engine stacks them."""
 
-from threefold.networks.calling import called
+from threefold.networks.calling import called, put_values
 from threefold.networks.cnn import CNN
 from threefold.networks.dropout import drawing, uniform, with_addressed_dropout
 from threefold.networks.features import encoder
@@ -44,6 +44,7 @@ __all__ = [
     "encoder",
     "find_network",
     "initial_params",
+    "put_values",
     "register_network",
     "uniform",
     "with_addressed_dropout",

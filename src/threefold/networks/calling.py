@@ -1,5 +1,6 @@
 """A module with parameters and buffers that are not its own."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, cast
 
@@ -21,6 +22,14 @@ def called(net: nn.Module, values: dict[str, Tensor], x: Tensor) -> Tensor:
     finally:
         for (own, key, _), tensor in zip(given, before, strict=True):
             own[key] = tensor
+
+
+def put_values(net: nn.Module, values: Mapping[str, Tensor]) -> nn.Module:
+    """The network, which may have shapes only, with these parameters and buffers as its own."""
+    for own, key, name in _places(net):
+        given = values[name]
+        own[key] = nn.Parameter(given, given.is_floating_point()) if isinstance(own[key], nn.Parameter) else given
+    return net
 
 
 @lru_cache(16)

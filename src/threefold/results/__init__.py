@@ -4,6 +4,7 @@ Accuracies are in per cent, as in the paper. Nothing here trains, and importing 
 """
 
 from threefold.results.curve import Curve
+from threefold.results.kept_networks import KeptNetworks, beside, load_kept
 from threefold.results.merge import merge, together
 from threefold.results.metrics import register_metric
 from threefold.results.packed import pack, shown_images, unpack
@@ -20,6 +21,7 @@ __all__ = [
     "Comparison",
     "Curve",
     "Difference",
+    "KeptNetworks",
     "Ordered",
     "Outcome",
     "Paired",
@@ -30,9 +32,11 @@ __all__ = [
     "Store",
     "Summary",
     "Verdict",
+    "beside",
     "compare_all",
     "in_spec",
     "is_rows",
+    "load_kept",
     "lookup",
     "merge",
     "pack",

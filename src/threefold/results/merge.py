@@ -4,9 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from threefold.errors import ThreefoldError
+from threefold.results.kept_networks import KeptNetworks
 from threefold.results.packed import unpack
 from threefold.results.record import Record, checksum, run_key
 from threefold.results.rows import Rows, is_rows
@@ -19,21 +21,25 @@ from threefold.results.store import Store
 class Merged:
     added: int
     present: int  # the same result was there already
+    networks: int = 0  # that runs of the sources kept
 
 
 def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str]]) -> Merged:
     """Add every run of the sources (stores, or files of rows) to the destination, all or none.
 
     Merging again changes nothing. Two rows with the same key but different results are refused, and both are shown:
-    one is wrong, or was computed by other code. Where and when a run was computed is not part of its result.
+    one is wrong, or was computed by other code. Where and when a run was computed is not part of its result. Networks
+    that runs kept are copied to the destination last, where it has none.
     """
     found: dict[str, tuple[Record, str]] = {}
+    keys: dict[str, list[str]] = {}  # by source
     asked: list[tuple[str, dict[str, Any]]] = []
     present = 0
     for source in sources:
         with nullcontext(Rows(source)) if is_rows(source) else _Elsewhere(source, readonly=True) as other:
             asked += other.experiments().items()
             for record in other.all():
+                keys.setdefault(str(source), []).append(record.key)
                 known = found.setdefault(record.key, (record, str(source)))
                 if known[0] is not record:
                     _compare(*known, record, str(source), f"'{known[1]}' or without '{source}'")
@@ -47,7 +53,9 @@ def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str
         store.add(record for record, _ in found.values())
         for name, what in asked:
             store.reconsider(name, lambda mine, what=what: mine | together(mine, what) if mine else what)  # type: ignore[misc]
-    return Merged(len(found), present)
+    kept = KeptNetworks(Path(destination))
+    networks = sum(kept.take_in(KeptNetworks(Path(source)), each) for source, each in keys.items())
+    return Merged(len(found), present, networks)
 
 
 class _Elsewhere(Store):

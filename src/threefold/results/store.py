@@ -20,6 +20,7 @@ from threefold.results.database import (
     take_in_log,
     transaction,
 )
+from threefold.results.kept_networks import KeptNetworks
 from threefold.results.record import Record, checksum
 from threefold.results.schema import check_experiment
 
@@ -125,13 +126,17 @@ class Store:
             take_in_log(connection)
         return present
 
-    def forget(self, keys: Iterable[str], experiments: Iterable[str] = ()) -> None:
-        """Remove these runs, and the requests of these names: all of them or, on any error, none."""
+    def forget(self, keys: Iterable[str], experiments: Iterable[str] = ()) -> int:
+        """Remove these runs, and the requests of these names: all of them or, on any error, none.
+
+        Then the networks that the runs kept; returns how many."""
+        keys = list(keys)
         with self.writing() as connection:
             connection.executemany("DELETE FROM runs WHERE key = ?", ((key,) for key in keys))
             connection.executemany("DELETE FROM experiments WHERE name = ?", ((name,) for name in experiments))
         with self.reading() as connection:
             take_in_log(connection)
+        return KeptNetworks(self.path).forget(keys)
 
     def all(self) -> Iterator[Record]:
         """Every run, in the order of insertion."""

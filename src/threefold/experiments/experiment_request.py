@@ -19,7 +19,7 @@ from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSp
 from threefold.methods import METHODS
 from threefold.networks import encoder
 from threefold.results import Seed, run_key
-from threefold.streams import Defaults, Timed
+from threefold.streams import Defaults, Stream, Timed
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Options:
 class _Planned(NamedTuple):
     """A cell of an experiment, and how it is planned."""
 
-    asked: Sequence[Asked]  # the cell itself, and on held-out data
+    cell: Cell
+    asked: Mapping[tuple[str, bool], Asked]  # the cell itself, and on held-out data, by key
     reason: str | None  # why it cannot be trained
     note: str
     wanted: bool  # selected by --only
@@ -50,7 +51,7 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
     """Every cell of the experiment, with the options applied. `source` is its name on the command line."""
     check_runs(*_count(experiment, options), confirmed=options.yes)
     planned = list(_planned(experiment, options, report))
-    every = [each.asked[0].cell for each in planned]
+    every = [each.cell for each in planned]
     places = [(cell.method, cell.scenario.name, "hidden" if cell.task_id_in == "hidden" else None) for cell in every]
     words = ["quick"] * options.quick + ([f"iters={options.iters}"] if options.iters else [])
     whole = Request(
@@ -58,7 +59,7 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
         title=(experiment.title or experiment.name) + (f" ({' '.join(words)})" if words else ""),
         kind=experiment.kind,
         selected=experiment.selected,
-        notes={written(each.asked[0].cell.method): each.note for each in planned if each.note and not each.reason},
+        notes={written(each.cell.method): each.note for each in planned if each.note and not each.reason},
         rules=[rule.plain() for rule in experiment.rules if any(rule.concerns(*place) for place in places)],
         command=_command(source, replace(options, only=())),
         **_cells(planned),
@@ -78,13 +79,12 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
 def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
     """The cells that can be trained, those on held-out data last, and those that cannot."""
     every: dict[tuple[str, bool], Asked] = {}
-    for asked in (asked for each in planned if not each.reason for asked in each.asked):
-        key = run_key(asked.cell.spec()), asked.validation
+    for key, asked in (pair for each in planned if not each.reason for pair in each.asked.items()):
         known = every.get(key, asked)  # two parts may have the same cell with different seeds
         every[key] = known._replace(seeds=tuple(dict.fromkeys([*known.seeds, *asked.seeds])))
     return {
         "asked": sorted(every.values(), key=lambda asked: asked.validation),
-        "refused": [(each.asked[0].cell, each.reason) for each in planned if each.reason],
+        "refused": [(each.cell, each.reason) for each in planned if each.reason],
     }
 
 
@@ -100,6 +100,7 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
         stream = named.of(prepared(data, part.normalize, encode), part.tasks)
         stream.boundaries = streams.find_boundaries((quick and quick.boundaries) or part.boundaries)
         stream.only = quick.tasks if quick else None
+        settings = [each.filled(stream.defaults) for each in settings]
         first = None
         if held and issubclass(named.kind, Timed):
             raise ThreefoldError(
@@ -115,23 +116,24 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
             given = spec.seeds or part.seeds or experiment.seeds
             plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
             seeds = _in_orders(plain, part.orders, quick)
+            full = [_full(way, stream, given) | _every(part, kept) for way in experiment.training.ways()]
             for method in _thinned(spec, quick.points if quick else None).variants():
                 read = experiment.ruled(method, scenario, spec.task_id_in)
-                for how, way in zip(settings, experiment.training.ways(), strict=True):
-                    cell = Cell.of(stream, scenarios.find(scenario), read, how, spec.task_id_in)
-                    cell = replace(cell, paper=experiment.paper)
-                    asked = [Asked(cell, seeds, full=_full(way, cell, given) | _every(part, kept))]
+                for how, in_file in zip(settings, full, strict=True):
+                    cell = Cell.of(stream, scenarios.find(scenario), read, how, spec.task_id_in, experiment.paper)
+                    asked = [Asked(cell, seeds, full=in_file)]
                     if first:
                         asked.append(Asked(replace(cell, stream=first), seeds, validation=True))
-                    yield _Planned(asked, cell.refusal(), spec.note, wanted(spec, scenario))
+                    by_key = {(run_key(each.cell.spec()), each.validation): each for each in asked}
+                    yield _Planned(cell, by_key, cell.refusal(), spec.note, wanted(spec, scenario))
 
 
-def _full(way: Mapping[str, Any], cell: Cell, seeds: str) -> dict[str, int]:
+def _full(way: Mapping[str, Any], stream: Stream, seeds: str) -> dict[str, int]:
     """The length, number of tasks, width and number of seeds that the file gives a cell, whatever the options."""
-    usual = cell.stream.defaults
+    usual = stream.defaults
     length = {"epochs": way["epochs"]} if way["epochs"] else {"iters": way["iters"] or usual.iters}
     width = {"hidden": way["hidden"] or usual.hidden} if _may_be_narrowed(way) else {}
-    return {**length, "tasks": cell.stream.cut, **width, "seeds": len(parse_seeds(seeds))}
+    return {**length, "tasks": stream.cut, **width, "seeds": len(parse_seeds(seeds))}
 
 
 def _may_be_narrowed(way: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from threefold.engine.schedule import CONSTANT
 from threefold.errors import ThreefoldError, unknown
 from threefold.networks import AnyNetwork, MLPNetwork, find_network
 from threefold.scenarios import Active, Scenario
+from threefold.streams import Defaults
 
 
 class Settings(BaseModel):
@@ -69,6 +70,15 @@ class Settings(BaseModel):
             name = given[0]
             raise ThreefoldError(f"{name} is {getattr(self, name)}, but evaluate_every is not given; give it too.")
         return self
+
+    def filled(self, usual: Defaults) -> "Settings":
+        """The settings with a width and a learning rate: if none was given, the paper's for a stream."""
+        changed: dict[str, Any] = {}
+        if isinstance(self.network, MLPNetwork) and not self.network.width:
+            changed["network"] = self.network.model_copy(update={"width": self.hidden or usual.hidden})
+        if not self.optimizer.lr:
+            changed["optimizer"] = self.optimizer.model_copy(update={"lr": self.lr or usual.lr})
+        return self.model_copy(update=changed) if changed else self
 
     def check_scenarios(self, scenarios: Sequence[Scenario]) -> None:
         """Refuse an option that has no effect in any of these scenarios."""

@@ -4,7 +4,7 @@ Accuracies are in per cent, as in the paper. Nothing here trains, and importing 
 """
 
 from threefold.results.curve import Curve
-from threefold.results.merge import merge, together
+from threefold.results.merge import by_key, joint_command, merge, together
 from threefold.results.metrics import register_metric
 from threefold.results.packed import pack, shown_images, unpack
 from threefold.results.published import FIRST, SUCCESSOR, Outcome, Published, Verdict, lookup, published_cells, verdict
@@ -30,9 +30,11 @@ __all__ = [
     "Store",
     "Summary",
     "Verdict",
+    "by_key",
     "compare_all",
     "in_spec",
     "is_rows",
+    "joint_command",
     "lookup",
     "merge",
     "pack",

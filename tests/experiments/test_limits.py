@@ -153,6 +153,20 @@ def test_a_network_of_the_users_may_be_too_wide(data: Dataset, latent: int) -> N
         threefold.run(Split(data, 2), scenario="class", method=Wide(latent=latent), seeds=1, store=None, device="cpu")
 
 
+@pytest.mark.parametrize(
+    ("given", "why"), [(lambda: 1 / 0, "ZeroDivisionError: division by zero"), (lambda: 0.5, "TypeError: 'float'")]
+)
+def test_a_size_that_fails_is_named(data: Dataset, given: Callable[[], int], why: str) -> None:
+    class Sized(Part):
+        name = "sized"
+
+        def size(self, setting: Setting) -> int:
+            return given()
+
+    with pytest.raises(ThreefoldError, match=rf"^size of sized must give a whole number \({why}.*\)\.$"):
+        Cell.of(Split(data, 2), SCENARIOS["class"], Method(Sized()), Settings.checked(device="cpu"))
+
+
 REMEMBERED = [  # and what comes to pass in `start`: GEM's rows are a step's, so they are counted by hand
     ("class", "der:budget={}"),
     ("class", "der-pp:budget={}"),

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from operator import index
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -23,16 +24,17 @@ from threefold.experiments.description import (
     written,
 )
 from threefold.experiments.limits import check_curve, check_networks, check_numbers, check_sizes
-from threefold.experiments.settings import Settings
+from threefold.experiments.settings import Settings, task_used_in
 from threefold.experiments.successor import trained_as_in_successor
-from threefold.fingerprint import NotCovered, code_of
+from threefold.fingerprint import NotCovered, code_of, is_ours
 from threefold.methods import Method, Part, paper, resolve
 from threefold.methods.learner import Setting
 from threefold.networks import MLPNetwork, OwnNetwork, written_shape
 from threefold.results import FIRST, SUCCESSOR, Published, Seed, in_spec, lookup, published_cells
-from threefold.scenarios import Outputs, Scenario, TaskIdIn
+from threefold.scenarios import Outputs, Scenario
 from threefold.scenarios import find as find_scenario
 from threefold.streams import SHARP, OwnStream, RecordedStream, Stream
+from threefold.streams.checks import in_brief
 from threefold.version import NUMERICS
 
 ACTIVE_ALL = "active all"
@@ -76,7 +78,7 @@ class Cell:
             precision=settings.resolved_precision(),
             device=settings.resolved_device(),
         )
-        where = _task_used_in(scenario, method, task_id_in)
+        where = task_used_in(scenario, method, task_id_in)
         if not method.over_seen:
             scenario = scenario.with_active(settings.active)
         cell = cls(stream, scenario.using_task_in(where), method, training, optimizer, where, paper=paper)
@@ -200,7 +202,7 @@ class Cell:
     def remembered(self) -> int:
         """How many numbers its method remembers for one network, if many."""
         with self._no_overflow():
-            return sum(part.size(self.setting) for part in self.method.parts)
+            return sum(_size(part, self.setting) for part in self.method.parts)
 
     def _count(self) -> int:
         with self._no_overflow(), torch.device("meta"):  # shapes without memory
@@ -378,25 +380,17 @@ class _Code(NamedTuple):
     not_covered: str | None = None
 
 
+def _size(part: Part, setting: Setting) -> int:
+    """How many numbers a part remembers; a user's may raise anything, long before it would be trained."""
+    if is_ours(type(part)):
+        return part.size(setting)
+    try:
+        return index(part.size(setting))
+    except (ThreefoldError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise ThreefoldError(f"size of {part.name} must give a whole number ({in_brief(error)}).") from error
+
+
 def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
-
-
-def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -> TaskIdIn | None:
-    """Where the task is used in Task-IL: in the output layer by separate heads, in the hidden layers by gates."""
-    if not scenario.task_known:
-        scenario.using_task_in(wanted)  # raises for anything but None
-        return None
-    gated = any(part.uses_task for part in method.parts)
-    if wanted is None:
-        return "both" if gated else "output"
-    if gated and wanted == "output":
-        raise ThreefoldError(
-            f"task-id-in is 'output', but {written(method)} uses the task in the hidden layers; use 'hidden' or 'both'."
-        )
-    if not gated and wanted in ("hidden", "both"):
-        raise ThreefoldError(
-            f"task-id-in is '{wanted}', but nothing in {written(method)} uses the task in the hidden layers; use"
-            f" {written(method)}+xdg."
-        )
-    return wanted

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from threefold import scenarios, streams
@@ -57,9 +58,11 @@ class Request:
     from_file: bool = True  # otherwise it adds to earlier requests of its name
     whole: "Request | None" = None  # the whole file, if only some of it is to be trained
 
-    def check(self, *, stored: bool) -> None:
-        """Check that no task is smaller than a batch without repeated samples, and that what is stored can be read."""
-        if stored:
+    def check(self, store: Path | None) -> None:
+        """Check that no task is smaller than a batch without repeated samples, and that what is stored can be read.
+
+        Before a store is created, transforms of a user's streams are tried on all samples."""
+        if store:
             (self.whole or self)._check_readable()
         for stream in dict.fromkeys(asked.cell.stream for asked in self.asked):
             mine = [asked for asked in self.asked if asked.cell.stream is stream]
@@ -71,6 +74,8 @@ class Request:
                     f"batch must be at most {smallest}, got {batch}: the smallest task has {smallest} training samples,"
                     " and no sample is twice in a batch."
                 )
+            if store and not store.exists():
+                stream.try_transforms(seeds)
 
     def _check_readable(self) -> None:
         """Check one cell of each shape, as others differ in numbers only, which were checked when they were given."""

@@ -50,7 +50,7 @@ def train_requests(
     """
     watcher, executor = watcher or Watcher(), executor or Local()
     for request in requests:
-        request.check(stored=store is not None)  # before the store is created
+        request.check(None if store is None else Path(store))  # before the store is created
         for uncovered in {asked.cell.not_covered for asked in request.asked} - {None}:
             watcher.warn(f"{uncovered}, which no key can cover, so these runs are neither stored nor looked up.")
     failed: list[str] = []

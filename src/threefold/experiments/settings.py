@@ -9,8 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, PrivateAttr, 
 from threefold.engine import Adam, Evaluation, Optimizer, Schedule, find_optimizer, find_schedule
 from threefold.engine.schedule import CONSTANT
 from threefold.errors import ThreefoldError, unknown
+from threefold.experiments.description import written
+from threefold.methods import Method
 from threefold.networks import AnyNetwork, MLPNetwork, find_network
-from threefold.scenarios import Active, Scenario
+from threefold.scenarios import Active, Scenario, TaskIdIn
 from threefold.streams import Defaults
 
 
@@ -122,3 +124,23 @@ class Settings(BaseModel):
         """The precision of matrix products: TF32 on a GPU by default, which changes no mean (docs/reproduction.md)."""
         usual = "tf32" if self.resolved_device() == "cuda" else "fp32"
         return usual if self.precision == "auto" else self.precision
+
+
+def task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -> TaskIdIn | None:
+    """Where the task is used in Task-IL: in the output layer by separate heads, in the hidden layers by gates."""
+    if not scenario.task_known:
+        scenario.using_task_in(wanted)  # raises for anything but None
+        return None
+    gated = any(part.uses_task for part in method.parts)
+    if wanted is None:
+        return "both" if gated else "output"
+    if gated and wanted == "output":
+        raise ThreefoldError(
+            f"task-id-in is 'output', but {written(method)} uses the task in the hidden layers; use 'hidden' or 'both'."
+        )
+    if not gated and wanted in ("hidden", "both"):
+        raise ThreefoldError(
+            f"task-id-in is '{wanted}', but nothing in {written(method)} uses the task in the hidden layers; use"
+            f" {written(method)}+xdg."
+        )
+    return wanted

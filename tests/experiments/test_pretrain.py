@@ -153,7 +153,7 @@ def test_what_cannot_be_is_a_sentence_and_nothing_is_written(what: str, cli: Cal
 
 
 def test_a_folder_that_takes_no_files_is_refused_before_training() -> None:
-    with pytest.raises(ThreefoldError, match="'/proc/net.pt' cannot be written"):
+    with pytest.raises(ThreefoldError, match=r"'/proc/net\.pt' cannot be written"):
         pretrain_request(DATA, "/proc/net.pt", 1, normalize=False, settings=SHORT)
     pretrain_request(DATA, "net.pt", 1, normalize=False, settings=SHORT)
     assert os.listdir() == []

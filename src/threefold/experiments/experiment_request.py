@@ -90,7 +90,7 @@ def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
 
 def _planned(experiment: Experiment, options: Options, report: Report | None) -> Iterator[_Planned]:
     quick, held = experiment.quick if options.quick else None, experiment.validation
-    wanted, kept = _only(experiment, options.only), _kept(experiment, options)
+    wanted, kept, seeds_of = _only(experiment, options.only), _kept(experiment, options), _seeds_of(options, quick)
     for part in experiment.parts:
         named = streams.find(part.stream)
         settings = _settings(experiment, options, named.kind.defaults)
@@ -114,8 +114,7 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
             if not kept(spec, scenario):
                 continue
             given = spec.seeds or part.seeds or experiment.seeds
-            plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
-            seeds = _in_orders(plain, part.orders, quick)
+            seeds = seeds_of(given, part.orders)
             full = [_full(way, stream, given) | _every(part, kept) for way in experiment.training.ways()]
             for method in _thinned(spec, quick.points if quick else None).variants():
                 read = experiment.ruled(method, scenario, spec.task_id_in)
@@ -144,36 +143,36 @@ def _may_be_narrowed(way: Mapping[str, Any]) -> bool:
 def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
     """The number of cells and of runs, counted without building them, as a short file may have 10⁹ of them."""
     quick, wanted = experiment.quick if options.quick else None, _only(experiment, options.only)
-    kept, cells, runs = _kept(experiment, options), 0, 0
-
-    @cache  # thousands of methods may have the same thousands of seeds
-    def wanted_seeds(given: str, orders: str | None) -> tuple[Seed, ...]:
-        plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
-        return _in_orders(plain, orders, quick)
-
+    kept, seeds_of, cells, runs = _kept(experiment, options), _seeds_of(options, quick), 0, 0
     for part in experiment.parts:
         for spec, scenario in _pairs(part):
             if not kept(spec, scenario):
                 continue
             points = _thinned(spec, quick.points if quick else None).points * experiment.training.points
             points *= 2 if experiment.validation else 1
-            seeds = wanted_seeds(spec.seeds or part.seeds or experiment.seeds, part.orders)
+            seeds = seeds_of(spec.seeds or part.seeds or experiment.seeds, part.orders)
             cells += points
             runs += points * len(seeds) if wanted(spec, scenario) else 0
     return cells, runs
 
 
-def _in_orders(seeds: Sequence[int], orders: str | None, quick: QuickSpec | None) -> tuple[Seed, ...]:
-    """Each seed in these orders; a rehearsal has no more orders than seeds."""
-    if orders is None or quick is None:
-        return seeds_in_orders(seeds, orders)
-    return seeds_in_orders(seeds, parse_seeds(orders, "orders")[: len(parse_seeds(quick.seeds))])
+def _seeds_of(options: Options, quick: QuickSpec | None) -> Callable[[str, str | None], tuple[Seed, ...]]:
+    """The seeds of a method: those of the file, each in the given orders, or those of the command.
 
+    A rehearsal has its own seeds, unless those are more, and no more orders than seeds.
+    """
 
-def _seeds(given: str, quick: QuickSpec | None) -> tuple[int, ...]:
-    """The given seeds; in a rehearsal its own, unless those are more."""
-    seeds = parse_seeds(given)
-    return min(parse_seeds(quick.seeds), seeds, key=len) if quick else seeds
+    @cache  # thousands of methods may have the same thousands of seeds
+    def found(given: str, orders: str | None) -> tuple[Seed, ...]:
+        seeds = parse_seeds(given if options.seeds is None else options.seeds)
+        if quick is None:
+            return seeds_in_orders(seeds, orders)
+        few = parse_seeds(quick.seeds)
+        if options.seeds is None:
+            seeds = min(few, seeds, key=len)
+        return seeds_in_orders(seeds, orders and parse_seeds(orders, "orders")[: len(few)])
+
+    return found
 
 
 def _settings(experiment: Experiment, options: Options, usual: Defaults) -> list[Settings]:

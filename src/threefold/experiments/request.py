@@ -102,7 +102,7 @@ class Request:
         plain = (self.whole or self)._plain()
         if not plain["cells"]:
             return
-        store.remember(self.name, plain, _following if self.from_file else _adding)
+        store.remember(self.name, plain, _following if self.from_file else together)
 
     def _plain(self) -> dict[str, Any]:
         return {
@@ -131,11 +131,6 @@ def _following(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str,
     cells |= {key: cell for key, cell in old.items() if key not in new}
     command = joint_command(cells, (asked["command"], new), (before["command"], old))
     return {**asked, "cells": list(cells.values()), "command": command}
-
-
-def _adding(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Both requests, with the new one's title."""
-    return {**together(before, asked), **{name: asked[name] for name in ("title", "kind", "selected")}}
 
 
 def _anywhere(spec: Mapping[str, Any]) -> str:

@@ -29,15 +29,8 @@ HIDING = (eval, exec, globals, builtins.__import__, importlib, importlib.import_
 # what Python and pydantic keep in a class for themselves: a field's value is a hyperparameter, which a spec has anyway
 BOOKKEEPING = {
     *("__module__", "__qualname__", "__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_attributes__"),
-    *(
-        "__annotations__",
-        "__annotate__",
-        "__annotate_func__",
-        "__annotations_cache__",
-        "__abstractmethods__",
-        "_abc_impl",
-    ),
-    *("__parameters__", "__orig_bases__", "__signature__", "__class_vars__", "__private_attributes__"),
+    *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__abstractmethods__"),
+    *("_abc_impl", "__parameters__", "__orig_bases__", "__signature__", "__class_vars__", "__private_attributes__"),
 }
 
 

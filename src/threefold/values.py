@@ -39,6 +39,18 @@ def _added_later(kind: type["Value"]) -> list[tuple[str, Any]]:
     return [(name, field.default) for name, field in kind.model_fields.items() if came_later(field)]
 
 
+@cache
+def _numeric(kind: type["Value"]) -> list[str]:
+    """The hyperparameters that are single numbers, and not those of all replicas."""
+    return [
+        name
+        for name, field in kind.model_fields.items()
+        if field.annotation in (int, float)
+        and isinstance(field.json_schema_extra, dict)
+        and field.json_schema_extra["per_replica"]
+    ]
+
+
 class Value(BaseModel):
     """Something with a name; its fields are the hyperparameters."""
 
@@ -48,13 +60,7 @@ class Value(BaseModel):
 
     def per_replica(self) -> list[str]:
         """The hyperparameters that may differ between the replicas of a stack."""
-        return [
-            name
-            for name, field in type(self).model_fields.items()
-            if field.annotation in (int, float)
-            and isinstance(field.json_schema_extra, dict)
-            and field.json_schema_extra["per_replica"]
-        ]
+        return _numeric(type(self))
 
     def in_key(self, mode: str = "python") -> dict[str, Any]:
         """The hyperparameters, except those that were added later and have their default."""

@@ -209,7 +209,7 @@ def test_runs_and_experiments_are_merged_at_once_or_not_at_all(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "reconsider", killed)
+        patch.setattr(Store, "remember", killed)
         assert cli("merge", "old.db", "good.jsonl").status != 0
     with Store("old.db", readonly=True) as store:
         assert list(store.all()) == []

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -129,15 +129,14 @@ def test_another_device_is_no_other_file(monkeypatch: pytest.MonkeyPatch) -> Non
     follow(TWO)
     changed: dict[str, Any] = {}
 
-    def moved(before: dict[str, Any] | None) -> dict[str, Any]:
-        assert before
+    def moved(before: Mapping[str, Any], asked: object) -> Mapping[str, Any]:
         for cell in before["cells"]:
             cell["spec"]["training"] |= {"device": "cuda", "precision": "tf32"}
         changed.update(before)
         return before
 
     with Store("a.db") as store:
-        store.reconsider("mine", moved)
+        store.remember("mine", {}, moved)
     assert len(changed["cells"]) == 2
     section = follow(THREE)
     rows = [row for _, row in result_tables(section)[0].rows]
@@ -213,11 +212,10 @@ def test_what_is_left_to_do_is_not_shortened() -> None:
 def test_a_length_from_elsewhere_that_is_none_is_passed_over(full: object) -> None:
     follow(THREE)
 
-    def spoilt(before: dict[str, Any] | None) -> dict[str, Any]:
-        assert before
-        return before | {"cells": [cell | {"full": full} for cell in before["cells"]]}
+    def spoilt(before: Mapping[str, Any], asked: object) -> Mapping[str, Any]:
+        return {**before, "cells": [cell | {"full": full} for cell in before["cells"]]}
 
     with Store("a.db") as store:
-        store.reconsider("mine", spoilt)
+        store.remember("mine", {}, spoilt)
         assert list(status_of(store))
     assert list(remembered().shortened) == []

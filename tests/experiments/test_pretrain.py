@@ -152,6 +152,13 @@ def test_what_cannot_be_is_a_sentence_and_nothing_is_written(what: str, cli: Cal
     assert Path("mine.pt").read_bytes() == b"my own"
 
 
+def test_a_folder_that_takes_no_files_is_refused_before_training() -> None:
+    with pytest.raises(ThreefoldError, match=r"'/proc/net\.pt' cannot be written"):
+        pretrain_request(DATA, "/proc/net.pt", 1, normalize=False, settings=SHORT)
+    pretrain_request(DATA, "net.pt", 1, normalize=False, settings=SHORT)
+    assert os.listdir() == []
+
+
 def test_what_diverges_is_not_written() -> None:
     with pytest.raises(ThreefoldError, match=r"^pretraining diverged for seed 1, so nothing was written; use a small"):
         threefold.pretrain(DATA, output="net.pt", **SHORT | {"optimizer": "sgd:lr=1e30"})

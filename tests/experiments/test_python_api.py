@@ -16,7 +16,7 @@ import threefold
 from threefold import Dataset, Offline, Part, Split, Store, ThreefoldError
 from threefold.engine import Adam
 from threefold.engine.schedule import CONSTANT
-from threefold.experiments import Cell, Result, Settings, executor
+from threefold.experiments import Cell, Result, Settings, executor, run_request, train_requests
 from threefold.experiments.description import written
 from threefold.methods import EWC, METHODS, Method, hyper, parse
 from threefold.methods.part import Learner, Setting
@@ -207,6 +207,25 @@ def test_every_mistake_is_a_threefold_error_and_writes_nothing(
         threefold.run(asked.pop("stream"), **asked)  # type: ignore[arg-type]
     for piece in named:
         assert piece in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Listed(Homely):
+    name = "listed"
+    numbers: list[int] = hyper("do nothing", [], per_replica=False)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (Listed(numbers=[2**70]), r"cannot be stored .*1180591620717411303424 is beyond 64 bits"),
+        (Listed().model_copy(update={"strength": math.inf}), "strength of listed must be a finite number, got inf"),
+    ],
+)
+def test_every_cell_is_checked_also_beside_others_like_it(split: Split, tmp_path: Path, bad: Part, said: str) -> None:
+    """A request is checked by one cell of those that differ in numbers only."""
+    with pytest.raises(ThreefoldError, match=said):
+        train_requests([run_request(split, ["task"], [Listed(), Listed(strength=2), bad], 1, settings=QUICK)], "a.db")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -222,7 +222,7 @@ def test_a_bad_experiment_is_named_and_the_rest_is_read(path):
         assert store.unreadable()["bad"] == "lacks the field title"
         assert set(store.unreadable()) == {"bad", "deep", "long", "half", "blob"}
         for name in store.unreadable():
-            store.reconsider(name, lambda before: good if before is None else {})
+            store.remember(name, good, lambda before, asked: {})
         assert list(store.experiments().values()) == [good] * 6
 
 

@@ -3,6 +3,7 @@
 import itertools
 import random
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -244,6 +245,21 @@ def test_where_classes_of_tasks_are_apart_only_their_numbers_count():
         [(0, 1), (0, 1)],
         [(0, 1), (1, 2)],
     ]
+
+
+def test_nothing_is_stored_where_a_transform_fails_on_any_sample(tmp_path):
+    """Not only on the first two of a task, with which it is tried when the stream is made."""
+    marked = replace(DATA, test_x=DATA.test_x.clone())
+    marked.test_x[3] = 7
+
+    def fails(x):
+        return x / (x != 7).all()
+
+    store, settings = tmp_path / "runs.db", {"scenario": "class", "iters": 1, "hidden": 2, "batch": 2, "device": "cpu"}
+    stream = OwnStream(lambda data, seed: [Task((0, 1, 2), range(6), range(4), transform=fails)], marked)
+    with pytest.raises(ThreefoldError, match="have numbers that are not finite"):
+        threefold.run(stream, seeds=1, store=store, **settings)
+    assert not store.exists()
 
 
 @pytest.mark.parametrize("seeds", [3, [4]])

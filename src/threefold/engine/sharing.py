@@ -69,10 +69,14 @@ class Replicas:
         return self._each(self.methods)
 
     def trained(self) -> "list[Replica]":
-        """The networks to train for these runs, some of which may be equal; unchanged if their code would differ."""
+        """The networks to train for these runs, some of which may be equal."""
+        return self._each(self._trained_methods())
+
+    def _trained_methods(self) -> Sequence[Method]:
+        """The methods that train these networks; unchanged if their code would differ."""
         methods = [trained_as(method) for method in self.methods]
         same = all(code(method) == code(methods[0]) for method in methods)
-        return self._each(methods if same else self.methods)
+        return methods if same else self.methods
 
     def _each(self, methods: Sequence[Method]) -> "list[Replica]":
         each = zip(methods, self.seeds, self.optimizers, self.orders or self.seeds, strict=True)
@@ -87,8 +91,7 @@ class Replicas:
 
     def trained_by(self) -> Hashable:
         """A key, equal for replicas that one stack can train."""
-        method = self.trained()[0].method
-        return self.scenario, tuple((part, repr(fields)) for part, fields in code(method))
+        return self.scenario, tuple((part, repr(fields)) for part, fields in code(self._trained_methods()[0]))
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """A cell of a table: a stream, a scenario and a method, trained in one way. A cell and a seed make a run."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from operator import index
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -23,16 +24,17 @@ from threefold.experiments.description import (
     written,
 )
 from threefold.experiments.limits import check_curve, check_networks, check_numbers, check_sizes
-from threefold.experiments.settings import Settings
+from threefold.experiments.settings import Settings, task_used_in
 from threefold.experiments.successor import trained_as_in_successor
-from threefold.fingerprint import NotCovered, code_of
+from threefold.fingerprint import NotCovered, code_of, is_ours
 from threefold.methods import Method, Part, paper, resolve
 from threefold.methods.learner import Setting
 from threefold.networks import MLPNetwork, OwnNetwork, written_shape
 from threefold.results import FIRST, SUCCESSOR, Published, Seed, in_spec, lookup, published_cells
-from threefold.scenarios import Outputs, Scenario, TaskIdIn
+from threefold.scenarios import Outputs, Scenario
 from threefold.scenarios import find as find_scenario
 from threefold.streams import SHARP, OwnStream, RecordedStream, Stream
+from threefold.streams.checks import in_brief
 from threefold.version import NUMERICS
 
 ACTIVE_ALL = "active all"
@@ -54,15 +56,17 @@ class Cell:
 
     @classmethod
     def of(
-        cls, stream: Stream, scenario: Scenario, method: Method, settings: Settings, task_id_in: Any = None
+        cls,
+        stream: Stream,
+        scenario: Scenario,
+        method: Method,
+        settings: Settings,
+        task_id_in: Any = None,
+        paper: str = FIRST,
     ) -> "Cell":
         """The cell, with everything that was not given set to the paper's value if the method can be used."""
-        defaults = stream.defaults
+        defaults, settings = stream.defaults, settings.filled(stream.defaults)
         network, optimizer = settings.network, settings.optimizer
-        if isinstance(network, MLPNetwork) and not network.width:
-            network = network.model_copy(update={"width": settings.hidden or defaults.hidden})
-        if not optimizer.lr:
-            optimizer = optimizer.model_copy(update={"lr": settings.lr or defaults.lr})
         training = Training(
             iters=None if settings.epochs else settings.iters or defaults.iters,
             epochs=settings.epochs,
@@ -74,10 +78,10 @@ class Cell:
             precision=settings.resolved_precision(),
             device=settings.resolved_device(),
         )
-        where = _task_used_in(scenario, method, task_id_in)
+        where = task_used_in(scenario, method, task_id_in)
         if not method.over_seen:
             scenario = scenario.with_active(settings.active)
-        cell = cls(stream, scenario.using_task_in(where), method, training, optimizer, where)
+        cell = cls(stream, scenario.using_task_in(where), method, training, optimizer, where, paper=paper)
         check_numbers(method, training, stream)
         check_curve(stream, training)
         Flow.of(stream, training)  # raises for boundaries that tasks of this length cannot have
@@ -90,7 +94,9 @@ class Cell:
             return cell
         sizes = cell.numbers, cell.remembered
         check_networks(lambda: cell.name, *sizes, device=training.device, elsewhere=settings.is_elsewhere)
-        return replace(cell, method=resolve(method, stream.name, scenario.name))
+        resolved = replace(cell, method=resolve(method, stream.name, scenario.name))
+        vars(resolved)["setting"] = cell.setting  # which is the same for any method
+        return resolved
 
     def _refused_inputs(self) -> str | None:
         """Why the network cannot use the data, or they cannot be augmented."""
@@ -196,7 +202,7 @@ class Cell:
     def remembered(self) -> int:
         """How many numbers its method remembers for one network, if many."""
         with self._no_overflow():
-            return sum(part.size(self.setting) for part in self.method.parts)
+            return sum(_size(part, self.setting) for part in self.method.parts)
 
     def _count(self) -> int:
         with self._no_overflow(), torch.device("meta"):  # shapes without memory
@@ -231,9 +237,13 @@ class Cell:
         return lookup(self.stream.title, self.scenario.name, name, used_in)
 
     def spec(self) -> dict[str, Any]:
-        """The cell as plain data, which together with a seed determines a run."""
+        """The cell as plain data, which together with a seed determines a run; not to be changed."""
+        return self._spec
+
+    @cached_property
+    def _spec(self) -> dict[str, Any]:
         if self.stored_spec is not None:
-            return deepcopy(dict(self.stored_spec))
+            return dict(self.stored_spec)
         training = self.training
         stream: dict[str, object] = {
             "name": self.stream.title,
@@ -295,11 +305,9 @@ class Cell:
             return _Code(uuid4().hex, {}, None, f"{name} depends on {error}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Drop the fingerprints: another machine recomputes them, as it may have another version of the code."""
-        state = {name: value for name, value in vars(self).items() if name != "setting"}
-        if "_code" in state and not self.not_covered:
-            del state["_code"]
-        return state
+        """Drop what was computed, fingerprints too: another machine may have another version of the code."""
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        return state | ({"_code": self._code} if self.not_covered else {})
 
     @property
     def not_covered(self) -> str | None:
@@ -351,6 +359,17 @@ class Cell:
     def run_spec(self, seed: Seed) -> dict[str, Any]:
         return self.spec() | in_spec(seed)
 
+    @cached_property
+    def shape(self) -> str:
+        """What cells of one stack have in common: everything but learning rates and numeric hyperparameters."""
+        optimizer, method = self.spec()["optimizer"], self.spec()["method"]
+        fixed = {
+            part.name: _without(method["hyperparameters"][part.name], part.per_replica()) for part in self.method.parts
+        }
+        rate = _without(optimizer["hyperparameters"], ["lr", *self.optimizer.per_replica()])
+        optimizer, method = optimizer | {"hyperparameters": rate}, method | {"hyperparameters": fixed}
+        return json.dumps([{**self.spec(), "optimizer": optimizer, "method": method}, id(self.stream)], sort_keys=True)
+
 
 class _Code(NamedTuple):
     """Fingerprints of a user's stream, parts and network, and the reason if one has none."""
@@ -361,21 +380,17 @@ class _Code(NamedTuple):
     not_covered: str | None = None
 
 
-def _task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -> TaskIdIn | None:
-    """Where the task is used in Task-IL: in the output layer by separate heads, in the hidden layers by gates."""
-    if not scenario.task_known:
-        scenario.using_task_in(wanted)  # raises for anything but None
-        return None
-    gated = any(part.uses_task for part in method.parts)
-    if wanted is None:
-        return "both" if gated else "output"
-    if gated and wanted == "output":
-        raise ThreefoldError(
-            f"task-id-in is 'output', but {written(method)} uses the task in the hidden layers; use 'hidden' or 'both'."
-        )
-    if not gated and wanted in ("hidden", "both"):
-        raise ThreefoldError(
-            f"task-id-in is '{wanted}', but nothing in {written(method)} uses the task in the hidden layers; use"
-            f" {written(method)}+xdg."
-        )
-    return wanted
+def _size(part: Part, setting: Setting) -> int:
+    """How many numbers a part remembers; a user's may raise anything, long before it would be trained."""
+    if is_ours(type(part)):
+        return part.size(setting)
+    try:
+        return index(part.size(setting))
+    except (ThreefoldError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise ThreefoldError(f"size of {part.name} must give a whole number ({in_brief(error)}).") from error
+
+
+def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}

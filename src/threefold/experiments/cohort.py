@@ -3,7 +3,6 @@
 Stacks that share trained networks (`engine.sharing`) form one cohort.
 """
 
-import json
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
@@ -131,11 +130,9 @@ def plan(runs: Iterable[Run], memory: Callable[[str], int] | None = None) -> lis
 
 def _grouped(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Groups of runs that can form one stack, in the order of their first runs."""
-    shapes: dict[int, str] = {}  # of cells
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        shape = shapes.get(id(run.cell)) or shapes.setdefault(id(run.cell), _shape(run.cell))
-        groups.setdefault(shape, []).append(run)
+        groups.setdefault(run.cell.shape, []).append(run)
     return groups
 
 
@@ -198,17 +195,6 @@ def _can_fit(cohort: Cohort, memory: Callable[[str], int] | None) -> bool:
     """Does it fit into all of the free memory, not just the share that cohorts are planned for?"""
     shares = (len(stack) / capacity(stack[0].cell, memory) for stack in cohort.stacks)
     return len(cohort.runs) == 1 or sum(shares) <= 1 / SHARE_OF_MEMORY
-
-
-def _shape(cell: Cell) -> str:
-    """What runs of one stack must agree in: everything but seeds, learning rates and numeric hyperparameters."""
-    spec = cell.spec()
-    for name in ("lr", *cell.optimizer.per_replica()):
-        spec["optimizer"]["hyperparameters"].pop(name)
-    for part in cell.method.parts:
-        for name in part.per_replica():
-            spec["method"]["hyperparameters"][part.name].pop(name, None)  # hyperparameters added later may be missing
-    return json.dumps([spec, id(cell.stream)], sort_keys=True)
 
 
 def _shared(stack: Sequence[Run]) -> Hashable:

@@ -71,14 +71,9 @@ def _has(kind: type[Part], given: Mapping[str, Any]) -> bool:
 
 def written(method: Method) -> str:
     """A method as the command line writes it, with the hyperparameters that were given: `ewc:strength=100.0+xdg`."""
-    return (
-        "+".join(part.name + (f":{','.join(chosen(part))}" if chosen(part) else "") for part in method.parts) or "none"
-    )
-
-
-def chosen(part: Part) -> list[str]:
-    """The hyperparameters of a part that were given, as key=value."""
-    return [f"{name}={value}" for name, value in given(part).items()]
+    pairs = [",".join(f"{name}={value}" for name, value in given(part).items()) for part in method.parts]
+    texts = [f"{part.name}:{some}" if some else part.name for part, some in zip(method.parts, pairs, strict=True)]
+    return "+".join(texts) or "none"
 
 
 def given(part: Part) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from threefold.errors import ThreefoldError
 from threefold.extras import need
-from threefold.results import Record
+from threefold.results import Curve, Record
 from threefold.results.metrics import METRICS
 from threefold.results.statistics import mean_sem
 
@@ -51,14 +51,18 @@ def _accuracies(record: Record) -> list[dict[str, Any]]:
 
 
 def _curve(record: Record) -> list[dict[str, Any]]:
-    curve = record.curve
-    if curve is None:
-        raise ThreefoldError("curves need tests during training, and this was run without evaluate_every.")
+    curve = _tested(record)
     return [
         _seed(record) | {"in_task": int(task) + 1, "step": int(step), "on_task": on + 1, "accuracy": float(accuracy)}
         for task, step, row in zip(curve.task, curve.total, curve.accuracy, strict=True)
         for on, accuracy in enumerate(row)
     ]
+
+
+def _tested(record: Record) -> Curve:
+    if record.curve is None:
+        raise ThreefoldError("curves need tests during training, and this was run without evaluate_every.")
+    return record.curve
 
 
 def plot(result: "Result", kind: Kind, ax: "Axes | None") -> "Axes":
@@ -85,10 +89,7 @@ def _plot_tasks(result: "Result", ax: "Axes") -> None:
 
 def _plot_curves(result: "Result", ax: "Axes") -> None:
     """Accuracy on each task at each tested step."""
-    curves = [record.curve for record in result.records]
-    if any(curve is None for curve in curves):
-        raise ThreefoldError("curves need tests during training, and this was run without evaluate_every.")
-    found = [curve.complete() for curve in curves if curve]
+    found = [_tested(record).complete() for record in result.records]
     steps = sorted(set.intersection(*({int(step) for step in curve.total} for curve in found)))
     rows = [curve.accuracy[np.searchsorted(curve.total, steps)] for curve in found]
     _lines(ax, np.array(steps), np.array(rows))

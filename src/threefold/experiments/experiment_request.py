@@ -19,7 +19,7 @@ from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSp
 from threefold.methods import METHODS
 from threefold.networks import encoder
 from threefold.results import Seed, run_key
-from threefold.streams import Defaults, Timed
+from threefold.streams import Defaults, Stream, Timed
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Options:
 class _Planned(NamedTuple):
     """A cell of an experiment, and how it is planned."""
 
-    asked: Sequence[Asked]  # the cell itself, and on held-out data
+    cell: Cell
+    asked: Mapping[tuple[str, bool], Asked]  # the cell itself, and on held-out data, by key
     reason: str | None  # why it cannot be trained
     note: str
     wanted: bool  # selected by --only
@@ -50,7 +51,7 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
     """Every cell of the experiment, with the options applied. `source` is its name on the command line."""
     check_runs(*_count(experiment, options), confirmed=options.yes)
     planned = list(_planned(experiment, options, report))
-    every = [each.asked[0].cell for each in planned]
+    every = [each.cell for each in planned]
     places = [(cell.method, cell.scenario.name, "hidden" if cell.task_id_in == "hidden" else None) for cell in every]
     words = ["quick"] * options.quick + ([f"iters={options.iters}"] if options.iters else [])
     whole = Request(
@@ -58,7 +59,7 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
         title=(experiment.title or experiment.name) + (f" ({' '.join(words)})" if words else ""),
         kind=experiment.kind,
         selected=experiment.selected,
-        notes={written(each.asked[0].cell.method): each.note for each in planned if each.note and not each.reason},
+        notes={written(each.cell.method): each.note for each in planned if each.note and not each.reason},
         rules=[rule.plain() for rule in experiment.rules if any(rule.concerns(*place) for place in places)],
         command=_command(source, replace(options, only=())),
         **_cells(planned),
@@ -78,19 +79,18 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
 def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
     """The cells that can be trained, those on held-out data last, and those that cannot."""
     every: dict[tuple[str, bool], Asked] = {}
-    for asked in (asked for each in planned if not each.reason for asked in each.asked):
-        key = run_key(asked.cell.spec()), asked.validation
+    for key, asked in (pair for each in planned if not each.reason for pair in each.asked.items()):
         known = every.get(key, asked)  # two parts may have the same cell with different seeds
         every[key] = known._replace(seeds=tuple(dict.fromkeys([*known.seeds, *asked.seeds])))
     return {
         "asked": sorted(every.values(), key=lambda asked: asked.validation),
-        "refused": [(each.asked[0].cell, each.reason) for each in planned if each.reason],
+        "refused": [(each.cell, each.reason) for each in planned if each.reason],
     }
 
 
 def _planned(experiment: Experiment, options: Options, report: Report | None) -> Iterator[_Planned]:
     quick, held = experiment.quick if options.quick else None, experiment.validation
-    wanted, kept = _only(experiment, options.only), _kept(experiment, options)
+    wanted, kept, seeds_of = _only(experiment, options.only), _kept(experiment, options), _seeds_of(options, quick)
     for part in experiment.parts:
         named = streams.find(part.stream)
         settings = _settings(experiment, options, named.kind.defaults)
@@ -100,6 +100,7 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
         stream = named.of(prepared(data, part.normalize, encode), part.tasks)
         stream.boundaries = streams.find_boundaries((quick and quick.boundaries) or part.boundaries)
         stream.only = quick.tasks if quick else None
+        settings = [each.filled(stream.defaults) for each in settings]
         first = None
         if held and issubclass(named.kind, Timed):
             raise ThreefoldError(
@@ -113,25 +114,25 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
             if not kept(spec, scenario):
                 continue
             given = spec.seeds or part.seeds or experiment.seeds
-            plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
-            seeds = _in_orders(plain, part.orders, quick)
+            seeds = seeds_of(given, part.orders)
+            full = [_full(way, stream, given) | _every(part, kept) for way in experiment.training.ways()]
             for method in _thinned(spec, quick.points if quick else None).variants():
                 read = experiment.ruled(method, scenario, spec.task_id_in)
-                for how, way in zip(settings, experiment.training.ways(), strict=True):
-                    cell = Cell.of(stream, scenarios.find(scenario), read, how, spec.task_id_in)
-                    cell = replace(cell, paper=experiment.paper)
-                    asked = [Asked(cell, seeds, full=_full(way, cell, given) | _every(part, kept))]
+                for how, in_file in zip(settings, full, strict=True):
+                    cell = Cell.of(stream, scenarios.find(scenario), read, how, spec.task_id_in, experiment.paper)
+                    asked = [Asked(cell, seeds, full=in_file)]
                     if first:
                         asked.append(Asked(replace(cell, stream=first), seeds, validation=True))
-                    yield _Planned(asked, cell.refusal(), spec.note, wanted(spec, scenario))
+                    by_key = {(run_key(each.cell.spec()), each.validation): each for each in asked}
+                    yield _Planned(cell, by_key, cell.refusal(), spec.note, wanted(spec, scenario))
 
 
-def _full(way: Mapping[str, Any], cell: Cell, seeds: str) -> dict[str, int]:
+def _full(way: Mapping[str, Any], stream: Stream, seeds: str) -> dict[str, int]:
     """The length, number of tasks, width and number of seeds that the file gives a cell, whatever the options."""
-    usual = cell.stream.defaults
+    usual = stream.defaults
     length = {"epochs": way["epochs"]} if way["epochs"] else {"iters": way["iters"] or usual.iters}
     width = {"hidden": way["hidden"] or usual.hidden} if _may_be_narrowed(way) else {}
-    return {**length, "tasks": cell.stream.cut, **width, "seeds": len(parse_seeds(seeds))}
+    return {**length, "tasks": stream.cut, **width, "seeds": len(parse_seeds(seeds))}
 
 
 def _may_be_narrowed(way: Mapping[str, Any]) -> bool:
@@ -142,36 +143,36 @@ def _may_be_narrowed(way: Mapping[str, Any]) -> bool:
 def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
     """The number of cells and of runs, counted without building them, as a short file may have 10⁹ of them."""
     quick, wanted = experiment.quick if options.quick else None, _only(experiment, options.only)
-    kept, cells, runs = _kept(experiment, options), 0, 0
-
-    @cache  # thousands of methods may have the same thousands of seeds
-    def wanted_seeds(given: str, orders: str | None) -> tuple[Seed, ...]:
-        plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
-        return _in_orders(plain, orders, quick)
-
+    kept, seeds_of, cells, runs = _kept(experiment, options), _seeds_of(options, quick), 0, 0
     for part in experiment.parts:
         for spec, scenario in _pairs(part):
             if not kept(spec, scenario):
                 continue
             points = _thinned(spec, quick.points if quick else None).points * experiment.training.points
             points *= 2 if experiment.validation else 1
-            seeds = wanted_seeds(spec.seeds or part.seeds or experiment.seeds, part.orders)
+            seeds = seeds_of(spec.seeds or part.seeds or experiment.seeds, part.orders)
             cells += points
             runs += points * len(seeds) if wanted(spec, scenario) else 0
     return cells, runs
 
 
-def _in_orders(seeds: Sequence[int], orders: str | None, quick: QuickSpec | None) -> tuple[Seed, ...]:
-    """Each seed in these orders; a rehearsal has no more orders than seeds."""
-    if orders is None or quick is None:
-        return seeds_in_orders(seeds, orders)
-    return seeds_in_orders(seeds, parse_seeds(orders, "orders")[: len(parse_seeds(quick.seeds))])
+def _seeds_of(options: Options, quick: QuickSpec | None) -> Callable[[str, str | None], tuple[Seed, ...]]:
+    """The seeds of a method: those of the file, each in the given orders, or those of the command.
 
+    A rehearsal has its own seeds, unless those are more, and no more orders than seeds.
+    """
 
-def _seeds(given: str, quick: QuickSpec | None) -> tuple[int, ...]:
-    """The given seeds; in a rehearsal its own, unless those are more."""
-    seeds = parse_seeds(given)
-    return min(parse_seeds(quick.seeds), seeds, key=len) if quick else seeds
+    @cache  # thousands of methods may have the same thousands of seeds
+    def found(given: str, orders: str | None) -> tuple[Seed, ...]:
+        seeds = parse_seeds(given if options.seeds is None else options.seeds)
+        if quick is None:
+            return seeds_in_orders(seeds, orders)
+        few = parse_seeds(quick.seeds)
+        if options.seeds is None:
+            seeds = min(few, seeds, key=len)
+        return seeds_in_orders(seeds, orders and parse_seeds(orders, "orders")[: len(few)])
+
+    return found
 
 
 def _settings(experiment: Experiment, options: Options, usual: Defaults) -> list[Settings]:

@@ -6,6 +6,7 @@ be trained is accepted, and no network of five billion units is built to find it
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isfinite
 
 import torch
 
@@ -116,13 +117,15 @@ def _largest(sizes: Sizes, name: str, free: int) -> int:
 
 
 def check_numbers(method: Method, training: Training, stream: Stream) -> None:
-    """Check that whole numbers, and their products, fit into a tensor."""
+    """Check that whole numbers, and their products, fit into a tensor, and that others are finite."""
     given = {"iters": training.iters or 0, "epochs": training.epochs or 0, "batch": training.batch}
     given["tasks"] = stream.tasks
     if tests := training.evaluation:
         given |= {"evaluate_every": tests.every, "evaluate_first": tests.first, "evaluate_samples": tests.samples or 0}
     for one in (training.network, stream.boundaries, *method.parts):
         for name, value in one.model_dump().items():
+            if isinstance(value, float) and not isfinite(value):  # a user's own field may allow it
+                raise ThreefoldError(f"{name} of {one.name} must be a finite number, got {value}.")
             largest = max(value) if isinstance(value, tuple) else value
             if isinstance(largest, int):
                 given["hidden" if (one.name, name) == ("mlp", "width") else f"{name} of {one.name}"] = largest

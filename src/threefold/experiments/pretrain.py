@@ -30,7 +30,7 @@ from threefold.methods.learner import Memory, Params, Stack
 from threefold.networks import AnyNetwork, OwnNetwork
 from threefold.networks.weights import FORMAT
 from threefold.results import utc_now
-from threefold.results.output import check_output, contains, replacing
+from threefold.results.output import contains, replacing, try_output
 from threefold.streams import Split
 
 IS_OURS = contains(FORMAT.encode())
@@ -87,7 +87,7 @@ def pretrain_request(
     stream = Split(found.normalized() if normalize else found, 1)
     cell = Cell.of(stream, scenarios.find("class"), Method(Pretraining()), checked)
     request = Request(f"pretrain {found.name}", found.name, [Asked(cell, chosen)])
-    request.check(stored=False)
+    request.check(None)
     return PretrainRequest(request, file)
 
 
@@ -127,7 +127,7 @@ def _checked(file: Path) -> Path:
     """Check before training that the file can be written."""
     if file.suffix != ".pt":
         raise ThreefoldError(f"output must be a file that ends in .pt, got '{file}'.")
-    check_output(file, IS_OURS)
+    try_output(file, IS_OURS)
     return file
 
 

@@ -6,7 +6,8 @@ The command line, Python and TOML files (`experiment_request.py`) all make reque
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from threefold import scenarios, streams
@@ -22,8 +23,8 @@ from threefold.experiments.settings import Settings
 from threefold.methods import Method, Part, parse
 from threefold.networks import encoder
 from threefold.reading import parse_json
-from threefold.results import KeptNetworks, Ordered, Seed, Store, run_key, together, united
-from threefold.results.schema import NAME, check_experiment
+from threefold.results import KeptNetworks, Ordered, Seed, Store, by_key, joint_command, run_key, together, united
+from threefold.results.schema import NAME, check_count, check_experiment
 from threefold.streams import Boundaries, Stream
 from threefold.text import no_longer
 
@@ -57,10 +58,12 @@ class Request:
     from_file: bool = True  # otherwise it adds to earlier requests of its name
     whole: "Request | None" = None  # the whole file, if only some of it is to be trained
 
-    def check(self, *, stored: bool) -> None:
-        """Check that no task is smaller than a batch without repeated samples, and that what is stored can be read."""
-        if stored:
-            self._check_readable()
+    def check(self, store: Path | None) -> None:
+        """Check that no task is smaller than a batch without repeated samples, and that what is stored can be read.
+
+        Before a store is created, transforms of a user's streams are tried on all samples."""
+        if store:
+            (self.whole or self)._check_readable()
         for stream in dict.fromkeys(asked.cell.stream for asked in self.asked):
             mine = [asked for asked in self.asked if asked.cell.stream is stream]
             seeds = {seed.order if isinstance(seed, Ordered) else seed for asked in mine for seed in asked.seeds}
@@ -71,10 +74,17 @@ class Request:
                     f"batch must be at most {smallest}, got {batch}: the smallest task has {smallest} training samples,"
                     " and no sample is twice in a batch."
                 )
+            if store and not store.exists():
+                stream.try_transforms(seeds)
 
     def _check_readable(self) -> None:
+        """Check one cell of each shape, as others differ in numbers only, which were checked when they were given."""
         try:
-            check_experiment(self.name, parse_json(json.dumps((self.whole or self)._plain())))
+            check_count(sum(len(asked.seeds) for asked in self.asked))
+            asked = {(asked.cell.shape, asked.seeds): asked for asked in self.asked}
+            refused = {(cell.shape, reason): (cell, reason) for cell, reason in self.refused}
+            some = replace(self, asked=[*asked.values()], refused=[*refused.values()])
+            check_experiment(self.name, parse_json(json.dumps(some._plain())))
         except (TypeError, ValueError) as error:
             raise ThreefoldError(f"{self.name[:100]} cannot be stored ({error}).") from error
 
@@ -94,8 +104,7 @@ class Request:
         plain = (self.whole or self)._plain()
         if not plain["cells"]:
             return
-        unite = _following if self.from_file else together
-        store.reconsider(self.name, lambda before: plain | unite(before, plain) if before else plain)
+        store.remember(self.name, plain, _following if self.from_file else together)
 
     def _plain(self) -> dict[str, Any]:
         return {
@@ -115,15 +124,15 @@ def _following(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str,
 
     Device and precision belong to the command, not to the file: cells trained with other ones are kept as well.
     """
-    now = {run_key(cell["spec"]) for cell in asked["cells"]}
-    in_file = {_anywhere(cell["spec"]) for cell in asked["cells"]}
-    kept = {run_key(cell["spec"]): cell for cell in before["cells"] if _anywhere(cell["spec"]) in in_file}
-    cells = []
-    for cell in asked["cells"]:
-        known = kept.get(run_key(cell["spec"]), cell)
-        cells.append(cell | {"seeds": united(cell["seeds"], known["seeds"])})
-    cells += [cell for key, cell in kept.items() if key not in now]
-    return {"cells": cells, "command": together({**before, "cells": list(kept.values())}, asked)["command"]}
+    old, new = by_key(before["cells"]), by_key(asked["cells"])
+    if old.keys() - new.keys():
+        in_file = {_anywhere(cell["spec"]) for cell in new.values()}
+        old = {key: cell for key, cell in old.items() if key in new or _anywhere(cell["spec"]) in in_file}
+    cells: dict[str, Mapping[str, Any]]
+    cells = {key: {**cell, "seeds": united(cell["seeds"], old.get(key, cell)["seeds"])} for key, cell in new.items()}
+    cells |= {key: cell for key, cell in old.items() if key not in new}
+    command = joint_command(cells, (asked["command"], new), (before["command"], old))
+    return {**asked, "cells": list(cells.values()), "command": command}
 
 
 def _anywhere(spec: Mapping[str, Any]) -> str:

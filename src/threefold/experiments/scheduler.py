@@ -58,7 +58,7 @@ def train_requests(
     if keep and store is None:
         raise ThreefoldError("keep needs a store, as networks are kept in a folder beside it; give store a file.")
     for request in requests:
-        request.check(stored=store is not None)  # before the store is created
+        request.check(None if store is None else Path(store))  # before the store is created
         for uncovered in {asked.cell.not_covered for asked in request.asked} - {None}:
             if keep:
                 raise ThreefoldError(

@@ -28,17 +28,17 @@ class Selection:
         """The selected experiments, with their selected cells."""
         check_known("experiment", self.experiments, (section.name for section in found))
         cells = [cell for section in found for cell in section.cells]
-        self._check_only(cell.method.name for cell in cells)
+        check_known("only", self.only, {*(cell.method.name for cell in cells), *SCENARIOS})
         chosen = [section for section in found if not self.experiments or section.name in self.experiments]
         return [self._part_of(section) for section in chosen] if self.only else chosen
 
     def records(self, store: Store) -> list[Record]:
         """The selected runs of a store."""
-        check_known("experiment", self.experiments, store.experiments())
         asked = store.experiments()
+        check_known("experiment", self.experiments, asked)
         keys = {key for name in self.experiments for key in keys_of(asked[name])}
         every = [record for record in store.all() if not self.experiments or record.key in keys]
-        self._check_only(record.spec["method"]["name"] for record in every)
+        check_known("only", self.only, {*(record.spec["method"]["name"] for record in every), *SCENARIOS})
         return [record for record in every if self._fits(record)]
 
     def _fits(self, record: Record) -> bool:
@@ -50,9 +50,6 @@ class Selection:
         scenarios = {name for name in self.only if name in SCENARIOS}
         methods = {*self.only} - scenarios
         return (not methods or method in methods) and (not scenarios or scenario in scenarios)
-
-    def _check_only(self, methods: Iterable[str]) -> None:
-        check_known("only", self.only, {*methods, *SCENARIOS})
 
     def _part_of(self, section: Section) -> Section:
         def some(results: Sequence[Result]) -> list[Result]:

@@ -9,8 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, PrivateAttr, 
 from threefold.engine import Adam, Evaluation, Optimizer, Schedule, find_optimizer, find_schedule
 from threefold.engine.schedule import CONSTANT
 from threefold.errors import ThreefoldError, unknown
+from threefold.experiments.description import written
+from threefold.methods import Method
 from threefold.networks import AnyNetwork, MLPNetwork, find_network
-from threefold.scenarios import Active, Scenario
+from threefold.scenarios import Active, Scenario, TaskIdIn
+from threefold.streams import Defaults
 
 
 class Settings(BaseModel):
@@ -70,6 +73,15 @@ class Settings(BaseModel):
             raise ThreefoldError(f"{name} is {getattr(self, name)}, but evaluate_every is not given; give it too.")
         return self
 
+    def filled(self, usual: Defaults) -> "Settings":
+        """The settings with a width and a learning rate: if none was given, the paper's for a stream."""
+        changed: dict[str, Any] = {}
+        if isinstance(self.network, MLPNetwork) and not self.network.width:
+            changed["network"] = self.network.model_copy(update={"width": self.hidden or usual.hidden})
+        if not self.optimizer.lr:
+            changed["optimizer"] = self.optimizer.model_copy(update={"lr": self.lr or usual.lr})
+        return self.model_copy(update=changed) if changed else self
+
     def check_scenarios(self, scenarios: Sequence[Scenario]) -> None:
         """Refuse an option that has no effect in any of these scenarios."""
         if self.active == "all" and not any(scenario.infers_task for scenario in scenarios):
@@ -112,3 +124,23 @@ class Settings(BaseModel):
         """The precision of matrix products: TF32 on a GPU by default, which changes no mean (docs/reproduction.md)."""
         usual = "tf32" if self.resolved_device() == "cuda" else "fp32"
         return usual if self.precision == "auto" else self.precision
+
+
+def task_used_in(scenario: Scenario, method: Method, wanted: TaskIdIn | None) -> TaskIdIn | None:
+    """Where the task is used in Task-IL: in the output layer by separate heads, in the hidden layers by gates."""
+    if not scenario.task_known:
+        scenario.using_task_in(wanted)  # raises for anything but None
+        return None
+    gated = any(part.uses_task for part in method.parts)
+    if wanted is None:
+        return "both" if gated else "output"
+    if gated and wanted == "output":
+        raise ThreefoldError(
+            f"task-id-in is 'output', but {written(method)} uses the task in the hidden layers; use 'hidden' or 'both'."
+        )
+    if not gated and wanted in ("hidden", "both"):
+        raise ThreefoldError(
+            f"task-id-in is '{wanted}', but nothing in {written(method)} uses the task in the hidden layers; use"
+            f" {written(method)}+xdg."
+        )
+    return wanted

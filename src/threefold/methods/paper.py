@@ -47,6 +47,8 @@ def optional(field: FieldInfo) -> bool:
 def _resolved(part: Part, stream: str, scenario: str) -> Part:
     fields = type(part).model_fields
     missing = [name for name in fields if getattr(part, name) is None and not optional(fields[name])]
+    if not missing:
+        return part
     known = chosen(stream, scenario, part.name)
     for name in missing:
         if name not in known:

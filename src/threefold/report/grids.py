@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -165,7 +166,7 @@ class Search:
 
     def _spec(self, cell: Cell) -> dict[str, Any]:
         """Everything that determines a cell's runs except the searched hyperparameters."""
-        spec = cell.spec()
+        spec = deepcopy(cell.spec())
         for part, name in self.axes:
             spec["method"]["hyperparameters"][part].pop(name, None)
         return spec

@@ -5,7 +5,7 @@ Accuracies are in per cent, as in the paper. Nothing here trains, and importing 
 
 from threefold.results.curve import Curve
 from threefold.results.kept_networks import KeptNetworks, beside, load_kept
-from threefold.results.merge import merge, together
+from threefold.results.merge import by_key, joint_command, merge, together
 from threefold.results.metrics import register_metric
 from threefold.results.packed import pack, shown_images, unpack
 from threefold.results.published import FIRST, SUCCESSOR, Outcome, Published, Verdict, lookup, published_cells, verdict
@@ -33,9 +33,11 @@ __all__ = [
     "Summary",
     "Verdict",
     "beside",
+    "by_key",
     "compare_all",
     "in_spec",
     "is_rows",
+    "joint_command",
     "load_kept",
     "lookup",
     "merge",

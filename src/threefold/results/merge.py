@@ -1,6 +1,6 @@
 """Merges results from several machines into one store."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
@@ -52,7 +52,7 @@ def merge(destination: str | PathLike[str], sources: Sequence[str | PathLike[str
                 present += 1
         store.add(record for record, _ in found.values())
         for name, what in asked:
-            store.reconsider(name, lambda mine, what=what: mine | together(mine, what) if mine else what)  # type: ignore[misc]
+            store.remember(name, what, together)
     kept = KeptNetworks(Path(destination))
     networks = sum(kept.take_in(KeptNetworks(Path(source)), each) for source, each in keys.items())
     return Merged(len(found), present, networks)
@@ -82,37 +82,45 @@ class _Elsewhere(Store):
 
 
 def together(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The union of two requests of the same name: each cell once, with the seeds and remarks of both."""
+    """An earlier request with what a new one of its name adds: each cell once, with the seeds and remarks of both."""
     rules = before.get("rules", [])
-    both: dict[str, Any] = {
+    old, new = by_key(before["cells"]), by_key(asked["cells"])
+    cells = dict(old)
+    for key, cell in new.items():
+        known = old.get(key, cell)
+        cells[key] = {**known, "seeds": united(known["seeds"], cell["seeds"])}
+    return {
+        **before,
         "notes": before["notes"] | asked["notes"],
         "rules": rules + [rule for rule in asked.get("rules", []) if rule not in rules],
+        "cells": list(cells.values()),
+        "refused": list((by_key(before["refused"]) | by_key(asked["refused"]) | by_key(before["refused"])).values()),
+        "command": joint_command(cells, (asked["command"], new), (before["command"], old)),
     }
-    for what in ("cells", "refused"):
-        known = {run_key(old["spec"]): dict(old) for old in before[what]}
-        for new in asked[what]:
-            old = known.setdefault(run_key(new["spec"]), dict(new))
-            if what == "cells":
-                old["seeds"] = united(old["seeds"], new["seeds"])
-        both[what] = list(known.values())
-    return both | {"command": _command(before, asked, _runs(both))}
 
 
-def _command(before: Mapping[str, Any], asked: Mapping[str, Any], runs: set[tuple[str, Seed]]) -> str:
-    """The command for the union of two requests: one of their commands if it covers all, else both in sequence.
+Cells = Mapping[str, Mapping[str, Any]]  # of a request, by key
+
+
+def by_key(cells: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {run_key(cell["spec"]): cell for cell in cells}
+
+
+def joint_command(cells: Cells, asked: tuple[str, Cells], before: tuple[str, Cells]) -> str:
+    """The command for the cells of two requests: one of their commands if it covers all, else both in sequence.
 
     It is empty if some of it was requested in Python in a way that no command can repeat.
     """
-    for one in (asked, before):
-        if _runs(one) == runs:
-            return str(one.get("command", ""))
-    if not (before["command"] and asked["command"]):
+    for command, its in (asked, before):
+        if _runs(its) == _runs(cells):
+            return command
+    if not (before[0] and asked[0]):
         return ""
-    return " && ".join(dict.fromkeys(f"{before['command']} && {asked['command']}".split(" && ")))
+    return " && ".join(dict.fromkeys(f"{before[0]} && {asked[0]}".split(" && ")))
 
 
-def _runs(asked: Mapping[str, Any]) -> set[tuple[str, Seed]]:
-    return {(run_key(cell["spec"]), read_seed(seed)) for cell in asked["cells"] for seed in cell["seeds"]}
+def _runs(cells: Cells) -> set[tuple[str, Seed]]:
+    return {(key, read_seed(seed)) for key, cell in cells.items() for seed in cell["seeds"]}
 
 
 def _compare(first: Record, where: str, second: Record, elsewhere: str, spare: str) -> None:

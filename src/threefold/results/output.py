@@ -59,6 +59,15 @@ def check_output(file: Path, ours: IsOurs, store: Path | None = None) -> None:
             raise PermissionError(errno.EACCES, "it is read-only")
 
 
+def try_output(file: Path, ours: IsOurs) -> None:
+    """Refuse a path that cannot be written, as a file next to it shows that is removed at once."""
+    check_output(file, ours)
+    with explained(file):
+        part, stream = _new_part(_resolved(file))
+        part.unlink()
+        stream.close()
+
+
 def _resolved(file: Path) -> Path:
     """Where links lead; Python has no OSError for those that lead in a circle."""
     try:

@@ -36,9 +36,10 @@ def run_key(spec: Mapping[str, Any]) -> str:
     return sha256(text.encode()).hexdigest()
 
 
+_AS_IT_IS = frozenset({str, int, bool, type(None)})
+
+
 def _canonical(value: Any, place: str) -> Any:
-    if type(value) in (str, int, bool, type(None)):  # most of them; a plan has thousands of specs
-        return value
     match value:
         case None | bool():
             return value
@@ -54,7 +55,10 @@ def _canonical(value: Any, place: str) -> Any:
             for name in value:
                 if not isinstance(name, str):
                     raise ThreefoldError(f"{place} has a field named {name!r}; the names of fields must be text.")
-            return {name: _canonical(item, f"{place}.{name}") for name, item in value.items()}
+            return {  # most items are plain, and a plan has thousands of specs
+                name: item if type(item) in _AS_IT_IS else _canonical(item, f"{place}.{name}")
+                for name, item in value.items()
+            }
         case list() | tuple():
             return [_canonical(item, f"{place}[{index}]") for index, item in enumerate(value)]
     allowed = "text, a number, a boolean, None, or a list or mapping of those"

@@ -146,7 +146,7 @@ def _head(line: bytes) -> tuple[dict[str, dict[str, Any]], int]:
     known = head.get("format") if isinstance(head, dict) else None
     if known != FORMAT:
         raise ValueError(f'its format is {json.dumps(known)[:40]}, not "{FORMAT}"')
-    head = _object(line)
+    _check_sum(line)
     experiments, runs = head["experiments"], head["runs"]
     if not isinstance(experiments, dict):
         raise ValueError("its experiments are no table")
@@ -163,10 +163,14 @@ def _object(line: bytes) -> dict[str, Any]:
     value = parse_json(line)
     if not isinstance(value, dict):
         raise ValueError(f"it holds {json.dumps(value)[:20]}, not an object")
+    _check_sum(line)
+    return value
+
+
+def _check_sum(line: bytes) -> None:
     parts = SUM.fullmatch(line)
     if not parts or checksum(parts[1] + b"}") != parts[2].decode():
         raise ValueError("its sum does not fit, so something in it was changed")
-    return value
 
 
 def _records(cohort: Mapping[str, Any]) -> Iterator[Record]:

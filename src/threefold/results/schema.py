@@ -65,10 +65,10 @@ def _finite(data: Mapping[str, Any]) -> bool:
 
 
 def check_experiment(name: object, asked: object) -> None:
-    """Check the request of a name; ValueError with the first thing that is wrong."""
+    """Check the request of a name, which `parse_json` has read; ValueError with the first thing that is wrong."""
     if not isinstance(name, str) or not 0 < len(name) <= NAME:
         raise ValueError(f"its name is no text of 1 to {NAME} characters")
-    check_plain([name, asked])
+    check_plain(name)
     _check(_Experiment, asked)
 
 
@@ -335,9 +335,13 @@ class _Experiment(_Schema):
 
     @model_validator(mode="after")
     def _not_too_many(self) -> "_Experiment":
-        if sum(len(cell.seeds) for cell in self.cells) > RUNS:
-            raise ValueError(f"cells names more than {RUNS} runs")
+        check_count(sum(len(cell.seeds) for cell in self.cells))
         return self
+
+
+def check_count(runs: int) -> None:
+    if runs > RUNS:
+        raise ValueError(f"cells names more than {RUNS} runs")
 
 
 def _check_part(name: str, values: Mapping[str, Any]) -> None:

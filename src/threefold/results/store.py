@@ -24,6 +24,7 @@ from threefold.results.kept_networks import KeptNetworks
 from threefold.results.record import Record, checksum
 from threefold.results.schema import check_experiment
 
+Unite = Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]  # an earlier request, and a new one
 _SELECT = "SELECT key, record, sum FROM runs"
 _INSERT = "INSERT INTO runs (key, record, sum) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING"
 _KEYS_AT_ONCE = 500  # SQLite before 3.32 takes no more than 999 values in one statement
@@ -144,23 +145,22 @@ class Store:
             rows = self._connection.execute(f"{_SELECT} ORDER BY id").fetchall()
         return map(self._record, rows)
 
-    def remember(self, name: str, asked: Mapping[str, Any]) -> None:
-        """Store a request under this name, so that it can be reported and counted later."""
-        self.reconsider(name, lambda before: asked)
+    def remember(self, name: str, asked: Mapping[str, Any], unite: Unite | None = None) -> None:
+        """Store a request under this name, so that it can be reported and counted later.
 
-    def reconsider(self, name: str, change: Callable[[dict[str, Any] | None], Mapping[str, Any]]) -> None:
-        """Replace the request of this name by what `change` returns for it, in one transaction.
-
-        A request that cannot be read (`unreadable`) counts as missing."""
+        `unite` makes one of it and an earlier request of its name, unless that cannot be read (`unreadable`)."""
+        text = json.dumps(asked, allow_nan=False)
         with self.writing() as connection:
             found = connection.execute("SELECT asked FROM experiments WHERE name = ?", (name,)).fetchone()
-            before, _ = _asked(name, found[0]) if found else (None, "")
-            after = json.dumps(change(before), allow_nan=False)
-            if found is None or after != found[0]:
-                connection.execute(
-                    "INSERT INTO experiments VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET asked = excluded.asked",
-                    (name, after),
-                )
+            if found is not None and found[0] == text:
+                return
+            before, _ = _asked(name, found[0]) if unite and found else (None, "")
+            if unite and before:
+                text = json.dumps(unite(before, asked), allow_nan=False)
+            connection.execute(
+                "INSERT INTO experiments VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET asked = excluded.asked",
+                (name, text),
+            )
         with self.reading() as connection:
             take_in_log(connection)
 

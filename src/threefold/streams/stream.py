@@ -1,7 +1,7 @@
 """The base class of streams."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -148,6 +148,18 @@ class Stream(ABC):
     def smallest_task(self, seed: int) -> int:
         """The number of training samples of the smallest task."""
         return min(len(task.train) for task in self.learned(seed))
+
+    def try_transforms(self, seeds: Iterable[int]) -> None:
+        """Transform every sample of these seeds' tasks, as a user's function may fail on any of them."""
+        tasks = [task for seed in seeds for task in self.learned(seed) if task.transform]
+        for part, samples in (("train", self.data.train_x), ("test", self.data.test_x)):
+            inputs, tried = self.inputs(samples), set[tuple[int, bytes]]()
+            for task in tasks:
+                indices: Tensor = getattr(task, part)
+                this = id(task.transform), indices.numpy().tobytes()
+                if this not in tried:
+                    tried.add(this)
+                    task.transformed(inputs[indices])
 
     @cached_property
     def samples(self) -> int:

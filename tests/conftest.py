@@ -18,6 +18,17 @@ settings.register_profile("threefold", deadline=None)  # on a busy machine a mom
 settings.load_profile("threefold")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="run what is marked full too: the rest of products of axes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--full"):
+        left = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
     """Networks this small gain nothing from a second thread, and on a busy machine wait for it fifty times as long."""

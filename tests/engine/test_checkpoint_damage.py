@@ -249,6 +249,16 @@ def test_a_sealed_state_that_does_not_fit_is_set_aside(begun, undisturbed, wrong
 
 
 TESTED = {"evaluation": Evaluation(5, training=True)}
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    """What a run leaves that is interrupted and was tested during training, and the same run undisturbed."""
+    path = tmp_path_factory.mktemp("tested") / "cohort.pt"
+    interrupted(path, **TESTED)
+    return path.read_bytes(), watched("split", "class", SEEDS, **RUN, **TESTED).measured
+
+
 WRONG_CURVES = {
     "no curves": {"curves": {}},
     "no points": {"points": []},
@@ -265,13 +275,15 @@ WRONG_CURVES = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_CURVES.values(), ids=WRONG_CURVES)
-def test_tests_during_training_that_do_not_fit_are_set_aside(path, tmp_path, wrong):
-    interrupted(path, **TESTED)
+def test_tests_during_training_that_do_not_fit_are_set_aside(path, tested, wrong):
+    content, undisturbed = tested
+    path.parent.mkdir()
+    path.write_bytes(content)
     state = Checkpoint(path).load(CPU)
     assert len(state["measured"][0]["points"]) == 7
     changes = {name: value(state["measured"][0][name]) if callable(value) else value for name, value in wrong.items()}
     Checkpoint(path).save(first_measured(state, **changes))
-    again, undisturbed = (resumed(file, **TESTED).measured for file in (path, tmp_path / "another.pt"))
+    again = resumed(path, **TESTED).measured
     assert path.with_suffix(".damaged").exists()
     assert again.points == undisturbed.points
     assert same_bits(again.curves, undisturbed.curves)

@@ -12,6 +12,7 @@ from threefold.cli import main
 from threefold.cli.stopping import SIGNALS
 from threefold.cluster import SETTINGS
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that processes that tests start have one thread, too
 os.environ.update(SETTINGS)  # Ray reads them once in a process, whichever test imports it first
 
 settings.register_profile("threefold", deadline=None)  # on a busy machine a moment may take a second

@@ -12,10 +12,22 @@ from threefold.cli import main
 from threefold.cli.stopping import SIGNALS
 from threefold.cluster import SETTINGS
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that processes that tests start have one thread, too
 os.environ.update(SETTINGS)  # Ray reads them once in a process, whichever test imports it first
 
 settings.register_profile("threefold", deadline=None)  # on a busy machine a moment may take a second
 settings.load_profile("threefold")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="run what is marked full too: the rest of products of axes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--full"):
+        left = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
 
 
 @pytest.fixture(scope="session", autouse=True)

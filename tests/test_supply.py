@@ -53,7 +53,7 @@ def test_make_says_that_it_will_install_a_browser_before_it_does(tmp_path: Path)
     for place in (*tools.values(), programs / "apt-get"):
         place.write_text(f"#!/bin/sh\necho {place.name} $1 >&2\n")
         place.chmod(0o755)
-    for name in ("sh", "touch"):
+    for name in ("sh", "touch", "cat"):
         (programs / name).symlink_to(shutil.which(name) or "")
     environment = {"PATH": str(programs), "HOME": os.environ.get("HOME", "/")}
 

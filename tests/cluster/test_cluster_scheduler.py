@@ -5,17 +5,17 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import two_nodes
 from small_cells import measured, train_cells
+from tiny_lab import Ended
 from two_nodes import PATIENCE, SPEC, Fragile, Heard, Locked, Nodes, Scaled, arrays, cell, checkpoints, split, stored
 
 from threefold import Split, Store, ThreefoldError
-from threefold.cli import main
 from threefold.cluster import connected
 from threefold.experiments import Executor, Failed, Stopped
 from threefold.experiments.status import status_of
@@ -203,7 +203,7 @@ def test_nobody_gets_in_without_the_token(nodes: Nodes) -> None:
 
 
 def test_the_driver_is_killed_and_the_same_command_goes_on(
-    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Ended]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez("small.npz", **arrays())
@@ -220,12 +220,10 @@ def test_the_driver_is_killed_and_the_same_command_goes_on(
     driver.communicate()
     assert checkpoints(tmp_path / "cluster.db")
     nodes.wait_until_idle()
-    ended = subprocess.run(on_cluster, capture_output=True, text=True, timeout=PATIENCE)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "4 runs in 2 cells" in ended.stdout
-    monkeypatch.setattr(sys, "argv", ["threefold", *words, "local.db"])
-    with pytest.raises(SystemExit, match=r"^0$"):
-        main()
+    ended = cli(*on_cluster[1:])
+    assert (ended.status, ended.err) == (0, "")
+    assert "4 runs in 2 cells" in ended.out
+    assert cli(*words, "local.db").status == 0
     assert stored(tmp_path / "cluster.db") == stored(tmp_path / "local.db")
     assert not Path("cluster.db.checkpoints").exists()
 

@@ -250,7 +250,7 @@ def test_a_mean_on_the_page_is_the_mean_of_the_rows(generate: ModuleType) -> Non
     """By hand, without the report: None in Class-IL of Table 4."""
     ends = [
         sum(record.matrix[-1]) / len(record.matrix[-1])
-        for record in Rows(generate.ROWS).all()
+        for record in stored(generate.ROWS)
         if (record.spec["stream"]["name"], record.spec["scenario"]["name"]) == ("split-mnist", "class")
         and record.spec["method"]["name"] == "none"
     ]
@@ -334,7 +334,7 @@ def test_what_is_still_to_be_run_is_shown_by_an_earlier_run_and_told(
 
 
 def test_each_row_says_where_it_comes_from(generate: ModuleType) -> None:
-    records = [record for path in (generate.ROWS, generate.TRAINING) if path.exists() for record in Rows(path).all()]
+    records = [record for path in (generate.ROWS, generate.TRAINING) if path.exists() for record in stored(path)]
     assert len({record.key for record in records}) == len(records) >= 520
     for record in records:
         made = record.environment

@@ -25,9 +25,25 @@ def undisturbed():
     return watched("split", "class", SEEDS, **RUN)
 
 
+@pytest.fixture(scope="module")
+def half_way(tmp_path_factory):
+    """What a run leaves that is interrupted in its third task."""
+    path = tmp_path_factory.mktemp("interrupted") / "cohort.pt"
+    interrupted(path)
+    return path.read_bytes()
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "folder" / "cohort.pt"
+
+
+@pytest.fixture
+def begun(path, half_way):
+    """The same, at its own place."""
+    path.parent.mkdir()
+    path.write_bytes(half_way)
+    return path
 
 
 # damage
@@ -71,10 +87,9 @@ def set_aside(path, undisturbed):
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_checkpoint_is_set_aside_and_never_used(path, undisturbed, damage):
-    interrupted(path)
-    path.write_bytes(damage(path.read_bytes(), path))
-    set_aside(path, undisturbed)
+def test_a_damaged_checkpoint_is_set_aside_and_never_used(begun, undisturbed, damage):
+    begun.write_bytes(damage(begun.read_bytes(), begun))
+    set_aside(begun, undisturbed)
 
 
 @pytest.mark.parametrize("content", [{"stack": {}}, [1, 2]], ids=["no format", "a list"])
@@ -228,13 +243,22 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_a_sealed_state_that_does_not_fit_is_set_aside(path, undisturbed, wrong):
-    interrupted(path)
-    Checkpoint(path).save(wrong(Checkpoint(path).load(CPU)))
-    set_aside(path, undisturbed)
+def test_a_sealed_state_that_does_not_fit_is_set_aside(begun, undisturbed, wrong):
+    Checkpoint(begun).save(wrong(Checkpoint(begun).load(CPU)))
+    set_aside(begun, undisturbed)
 
 
 TESTED = {"evaluation": Evaluation(5, training=True)}
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    """What a run leaves that is interrupted and was tested during training, and the same run undisturbed."""
+    path = tmp_path_factory.mktemp("tested") / "cohort.pt"
+    interrupted(path, **TESTED)
+    return path.read_bytes(), watched("split", "class", SEEDS, **RUN, **TESTED).measured
+
+
 WRONG_CURVES = {
     "no curves": {"curves": {}},
     "no points": {"points": []},
@@ -251,23 +275,24 @@ WRONG_CURVES = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_CURVES.values(), ids=WRONG_CURVES)
-def test_tests_during_training_that_do_not_fit_are_set_aside(path, tmp_path, wrong):
-    interrupted(path, **TESTED)
+def test_tests_during_training_that_do_not_fit_are_set_aside(path, tested, wrong):
+    content, undisturbed = tested
+    path.parent.mkdir()
+    path.write_bytes(content)
     state = Checkpoint(path).load(CPU)
     assert len(state["measured"][0]["points"]) == 7
     changes = {name: value(state["measured"][0][name]) if callable(value) else value for name, value in wrong.items()}
     Checkpoint(path).save(first_measured(state, **changes))
-    again, undisturbed = (resumed(file, **TESTED).measured for file in (path, tmp_path / "another.pt"))
+    again = resumed(path, **TESTED).measured
     assert path.with_suffix(".damaged").exists()
     assert again.points == undisturbed.points
     assert same_bits(again.curves, undisturbed.curves)
 
 
-def test_curves_that_nobody_asked_for_are_set_aside(path, undisturbed):
-    interrupted(path)
-    state = Checkpoint(path).load(CPU)
-    Checkpoint(path).save(first_measured(state, points=[[0, 0, 1]], curves={"accuracy": torch.zeros(1, 3, 3)}))
-    set_aside(path, undisturbed)
+def test_curves_that_nobody_asked_for_are_set_aside(begun, undisturbed):
+    state = Checkpoint(begun).load(CPU)
+    Checkpoint(begun).save(first_measured(state, points=[[0, 0, 1]], curves={"accuracy": torch.zeros(1, 3, 3)}))
+    set_aside(begun, undisturbed)
 
 
 @pytest.mark.parametrize("memory", [{"anchor": torch.zeros(2, 3)}, {"anchor": 1.5}, {"anchor": torch.zeros(())}, 7])
@@ -302,33 +327,31 @@ NO_DAMAGE = {
 
 @pytest.mark.parametrize("where", ["torch.load", "torch.Tensor.to"])
 @pytest.mark.parametrize("error", NO_DAMAGE.values(), ids=NO_DAMAGE)
-def test_a_good_checkpoint_that_cannot_be_loaded_now_stays(path, undisturbed, monkeypatch, where, error):
+def test_a_good_checkpoint_that_cannot_be_loaded_now_stays(begun, undisturbed, monkeypatch, where, error):
     def fail(*args, **kwargs):
         raise error
 
-    interrupted(path)
-    whole = path.read_bytes()
+    whole = begun.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(where, fail)
         with pytest.raises(ThreefoldError) as info:
-            Checkpoint(path).load(CPU)
-    sentence = rf"checkpoint '{path}' cannot be loaded now \([^\n)]+\); it was not touched; [^\n]*\."
+            Checkpoint(begun).load(CPU)
+    sentence = rf"checkpoint '{begun}' cannot be loaded now \([^\n)]+\); it was not touched; [^\n]*\."
     assert re.fullmatch(sentence, str(info.value))
-    assert os.listdir(path.parent) == ["cohort.pt"]
-    assert path.read_bytes() == whole
-    same(resumed(path), undisturbed)
+    assert os.listdir(begun.parent) == ["cohort.pt"]
+    assert begun.read_bytes() == whole
+    same(resumed(begun), undisturbed)
 
 
-def test_a_disk_that_fails_while_the_sum_is_taken_is_no_damage(path, monkeypatch):
+def test_a_disk_that_fails_while_the_sum_is_taken_is_no_damage(begun, monkeypatch):
     def fail(*args):
         raise OSError(errno.EIO, "Input/output error")
 
-    interrupted(path)
     monkeypatch.setattr(checkpoint, "_sum", fail)
-    for read in (Checkpoint(path).content, lambda: Checkpoint(path).load(CPU)):
+    for read in (Checkpoint(begun).content, lambda: Checkpoint(begun).load(CPU)):
         with pytest.raises(ThreefoldError, match=r"Input/output error"):
             read()
-    assert os.listdir(path.parent) == ["cohort.pt"]
+    assert os.listdir(begun.parent) == ["cohort.pt"]
 
 
 def test_a_whole_file_is_handed_over_and_a_damaged_one_set_aside(path):

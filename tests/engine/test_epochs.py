@@ -8,6 +8,7 @@ from test_independence import everything
 from test_training import CLOSE
 from tiny_cohorts import EVEN, STREAMS, furthest, of, replicas, same_bits, same_measured, training_of, watched
 
+from covering import covering, rest_in_full
 from threefold.engine import train
 from threefold.engine.train import Lengths
 from threefold.methods import replay
@@ -20,6 +21,9 @@ OPTIMIZERS = {
     "sgd": {"lr": "sgd:lr=0.1,momentum=0.9", "schedule": "cosine"},
     "fresh adamw": {"lr": "adamw:lr=0.01,reset=true", "schedule": "step"},
 }
+
+
+CASES = [(method, optimizer) for method in METHODS for optimizer in OPTIMIZERS]
 
 
 def passed(seeds, scenario="class", epochs=1, **also):
@@ -59,10 +63,9 @@ def agree(places, **run):
             assert torch.equal(mine, its[: len(mine)])
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "optimizer"), rest_in_full(CASES, covering(CASES, 1)))
 def test_a_replica_alone_is_itself_beside_others_that_take_longer_or_shorter(method, optimizer):
-    agree([0, 1] if method == "none" else [0], method=method, **optimizer)
+    agree([0, 1] if method == "none" else [0], method=method, **OPTIMIZERS[optimizer])
 
 
 @pytest.mark.parametrize("method", ["offline", "er:budget=96", "lwf:replayed_for=every", "xdg:share=0.5"])

@@ -21,6 +21,7 @@ from tiny_cohorts import (
     watched,
 )
 
+from covering import covering, rest_in_full
 from threefold.methods import METHODS as REGISTRY
 from threefold.methods import Setting, bir, parse, replay
 from threefold.networks import VAE, MLPNetwork
@@ -57,6 +58,7 @@ METHODS = [  # with other numbers for two more replicas, where it has any; 2000 
     ["ewc:strength=50+xdg:share=0.5", "ewc:strength=5+xdg:share=0.25", "ewc:strength=500+xdg:share=0.5"],
 ]
 
+STACKS = ["two", "three", "five"]
 FURTHER = {("permuted", "domain"): "si:strength=2", ("permuted", "class"): "icarl"}
 
 
@@ -65,9 +67,11 @@ def supported(method, scenario):
     return method_of(method).refuse(Setting(outputs, (1, 4, 4), 16, MLPNetwork(width=16))) is None
 
 
-CASES = [("split", scenario, m) for m in METHODS for scenario in SCENARIOS if supported(m[0], scenario)]
-CASES += [("permuted", "task", METHODS[-1])]
-CASES += [(*where, m) for m in METHODS for where, name in FURTHER.items() if m[0] == name]
+CASES = [("split", scenario, m[0]) for m in METHODS for scenario in SCENARIOS if supported(m[0], scenario)]
+CASES += [("permuted", "task", METHODS[-1][0])]
+CASES += [(*where, m[0]) for m in METHODS for where, name in FURTHER.items() if m[0] == name]
+CASES = [(*case, stack) for case in CASES for stack in STACKS]
+NUMBERS = {m[0]: m for m in METHODS}
 
 
 @pytest.fixture
@@ -98,21 +102,21 @@ def everything(seen, replica):
 
 
 @pytest.mark.usefixtures("_latent_variables")
-@pytest.mark.parametrize(("kind", "scenario", "methods"), CASES, ids=[f"{k}-{s}-{m[0]}" for k, s, m in CASES])
-def test_a_replica_alone_is_itself_in_stacks_of_two_three_and_five(kind, scenario, methods):
-    """The others have other seeds, or the same seed and other numbers."""
-    mine, *others = methods if len(methods) > 1 else methods * 3
-    same_seed = [4, 4, 4] if len(methods) > 1 else [8, 5, 4]
-    alone = trained(kind, scenario, mine, [4])
-    two = trained(kind, scenario, [others[0], mine], [9, 4])
-    three = trained(kind, scenario, [*others, mine], same_seed)
-    five = trained(kind, scenario, [*others, *others, mine], [2, 7, 1, 3, 4])
-    for stack, place in ((two, 1), (three, 2), (five, 4)):
-        assert same_bits(everything(alone, 0), everything(stack, place))
-        assert alone.orders[0] == stack.orders[place]
-    ends = [of(networks_of(three.states[-1]), replica) for replica in range(3)]
-    assert not same_bits(ends[2], ends[0])  # or a mix-up could not be seen
-    assert not same_bits(ends[2], ends[1])
+@pytest.mark.parametrize(("kind", "scenario", "method", "stack"), rest_in_full(CASES, covering(CASES, 3)))
+def test_a_replica_alone_is_itself_in_stacks_of_two_three_and_five(kind, scenario, method, stack):
+    """The last of the stack. The others have other seeds, or the same seed and other numbers."""
+    methods = NUMBERS[method]
+    _, *others = methods if len(methods) > 1 else methods * 3
+    each, seeds = {
+        "two": ([others[0], method], [9, 4]),
+        "three": ([*others, method], [4, 4, 4] if len(methods) > 1 else [8, 5, 4]),
+        "five": ([*others, *others, method], [2, 7, 1, 3, 4]),
+    }[stack]
+    alone, together = trained(kind, scenario, method, [4]), trained(kind, scenario, each, seeds)
+    assert same_bits(everything(alone, 0), everything(together, len(seeds) - 1))
+    assert alone.orders[0] == together.orders[-1]
+    *ends, mine = (of(networks_of(together.states[-1]), replica) for replica in range(len(seeds)))
+    assert not any(same_bits(mine, end) for end in ends)  # or a mix-up could not be seen
 
 
 def test_every_method_of_the_registry_is_here():

@@ -21,6 +21,7 @@ from tiny_cohorts import (
 )
 from torch.utils._pytree import tree_leaves
 
+from covering import covering, rest_in_full
 from threefold.engine import Checkpoint, train
 from threefold.engine.step import TrainingStep
 from threefold.methods import DGR, ER, EWC, Part
@@ -151,9 +152,11 @@ def test_a_generator_that_may_learn_otherwise_is_not_lent(case, stacks):
 # networks that are evaluated in several ways
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("stream", ["split", "permuted"])
-def test_stored_data_used_at_any_time_come_to_what_each_comes_to_alone(stream, scenario, stacks):
+WHERE = [(scenario, stream) for scenario in SCENARIOS for stream in ("split", "permuted")]
+
+
+@pytest.mark.parametrize(("scenario", "stream"), rest_in_full(WHERE, covering(WHERE, 1)))
+def test_stored_data_used_at_any_time_come_to_what_each_comes_to_alone(scenario, stream, stacks):
     plain = replicas(scenario, "none", [1, 2])
     as_alone([*(stored(scenario, use) for use in ("training", "execution", "both")), plain], stacks, stream)
     assert [len(stack.seeds) for stack in trained(stacks)] == [4, 2]

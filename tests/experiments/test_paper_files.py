@@ -3,7 +3,8 @@
 from collections import Counter
 
 import pytest
-from small_cells import cells_of, paper_request, planned, seeds_of, small_mnist
+import small_cells
+from small_cells import cells_of, planned, seeds_of, small_mnist
 
 from threefold.errors import ThreefoldError
 from threefold.experiments import Cell, Request, Run, Settings
@@ -29,6 +30,17 @@ NOTES = {
 @pytest.fixture(autouse=True)
 def _small_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     small_mnist(monkeypatch)
+
+
+REQUESTS: dict[str, Request] = {}
+
+
+def paper_request(name: str, **options: object) -> Request:
+    """Planned once for all tests of this file, which do not change it."""
+    asked = f"{name} {sorted(options.items())}"
+    if asked not in REQUESTS:
+        REQUESTS[asked] = small_cells.paper_request(name, **options)
+    return REQUESTS[asked]
 
 
 def values(found: Request, method: str, hyperparameter: str, stream: str = "split") -> dict[str, set[float]]:

@@ -20,6 +20,7 @@ from tiny_cohorts import of, tiny_data
 from tiny_stack import TinyStack
 from torch.nn.functional import binary_cross_entropy
 
+from covering import covering, rest_in_full
 from threefold.methods.bir import LATENT
 from threefold.streams import Split
 
@@ -33,6 +34,7 @@ WAYS = [
     "gating=0.6,temperature=3",
 ]
 SCENARIOS = ["task", "domain", "class", "all"]
+CASES = [(scenario, given, task) for scenario in SCENARIOS for given in WAYS for task in (1, 2)]
 UNITS = {"task": 6, "domain": 2, "class": 6, "all": 6}
 
 
@@ -103,9 +105,7 @@ def past_classes(tiny, uniform, step):
     return found
 
 
-@pytest.mark.parametrize("task", [1, 2])
-@pytest.mark.parametrize("given", WAYS)
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize(("scenario", "given", "task"), rest_in_full(CASES, covering(CASES, 2)))
 def test_what_it_minimises(scenario, given, task):
     tiny, copies, batch, drawn = at_task(f"bi-r:{given}" if given else "bi-r", scenario, task)
     temperature = 3.0 if "temperature" in given else 2.0

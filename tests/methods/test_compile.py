@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from every_method import ONE_EACH, PERMUTED
+from every_method import FURTHER, ONE_EACH, PERMUTED
 from tiny_stack import TinyStack
 from torch.utils._pytree import tree_leaves
 
+from covering import rest_in_full
 from threefold.engine.compile import CompiledFunction
 
 
@@ -14,10 +15,13 @@ def close(some, others):
     return all(torch.allclose(mine, its, rtol=1e-12, atol=1e-14) for mine, its in pairs)
 
 
-@pytest.mark.parametrize("case", ONE_EACH + PERMUTED, ids="-".join)
-def test_what_is_compiled_gives_what_the_functions_give_at_every_step(case):
+ALWAYS = [case for case in ONE_EACH if case[-1] not in FURTHER] + PERMUTED[:1]
+
+
+@pytest.mark.parametrize(("kind", "scenario", "method"), rest_in_full(ONE_EACH + PERMUTED, ALWAYS))
+def test_what_is_compiled_gives_what_the_functions_give_at_every_step(kind, scenario, method):
     """Traced at one step of the second task and used at the others."""
-    tiny = TinyStack(*case).reach(1)
+    tiny = TinyStack(kind, scenario, method).reach(1)
     compiled, gradients = (
         CompiledFunction(backend="eager"),
         tiny.step.gradients,

@@ -10,6 +10,7 @@ from tiny_stack import SEEDS, STREAMS, near, supported
 from torch.nn.functional import pad
 from torch.utils._pytree import tree_leaves
 
+from covering import full, rest_in_full
 from threefold.methods import METHODS as REGISTRY
 from threefold.methods import parse
 from threefold.streams import Split
@@ -58,7 +59,7 @@ def test_every_method_of_the_registry_is_here():
     assert len(SPLIT) == len(METHODS) * 3 - len(refused)
 
 
-@pytest.mark.parametrize("finished", [1, 2])
+@pytest.mark.parametrize("finished", [full(1), 2])
 def test_killed_after_a_task_and_resumed_is_undisturbed(case, finished, tmp_path):
     *which, seen, folder = case
     path = tmp_path / "cohort.pt"
@@ -187,7 +188,7 @@ def test_data_that_a_method_may_not_see_have_no_influence(kind, scenario, method
     assert same_measured(alone.measured, plain.measured)
 
 
-@pytest.mark.parametrize(("kind", "scenario", "method"), SPLIT)
+@pytest.mark.parametrize(("kind", "scenario", "method"), rest_in_full(SPLIT, ONE_EACH))
 def test_the_loss_falls_within_the_first_task(kind, scenario, method):
     """On a stream of one task, so that nothing else is trained."""
     stream = Split(tiny_data(classes=2, base=60, dtype=torch.float64), 1)

@@ -8,6 +8,7 @@ from plain_learner import Course, Network, Step
 from tiny_cohorts import of, tiny_data, watched
 from tiny_stack import SCENARIOS, SEEDS, near
 
+from covering import covering, rest_in_full
 from threefold.engine.step import TrainingStep
 from threefold.methods import Batch, parse
 from threefold.streams import Split
@@ -39,6 +40,10 @@ BOUNDARIES = {"blurred:width=4,every=5": 5, "none:every=4": 4}
 
 def usable(method, scenario):
     return not (("xdg" in method and scenario != "task") or ("icarl" in method and scenario != "class"))
+
+
+CASES = [(s, m, name) for s in SCENARIOS for m in METHODS if usable(m, s) for name in UNEQUAL]
+NEVER_ENDING = [(s, m, name) for s in SCENARIOS for m in WITHOUT_ENDS if usable(m, s) for name in BOUNDARIES]
 
 
 def stream_of(classes, boundaries="sharp"):
@@ -105,18 +110,12 @@ def agree(stream, scenario, method, clock=None):
     return seen, steps
 
 
-@pytest.mark.parametrize("classes", UNEQUAL.values(), ids=UNEQUAL)
-@pytest.mark.parametrize(
-    ("scenario", "method"), [(s, m) for s in SCENARIOS for m in METHODS if usable(m, s)], ids=lambda case: case
-)
+@pytest.mark.parametrize(("scenario", "method", "classes"), rest_in_full(CASES, covering(CASES, 2)))
 def test_tasks_of_unequal_sizes_are_learned_as_by_a_plain_loop(scenario, method, classes):
-    agree(stream_of(classes), scenario, method)
+    agree(stream_of(UNEQUAL[classes]), scenario, method)
 
 
-@pytest.mark.parametrize("boundaries", BOUNDARIES)
-@pytest.mark.parametrize(
-    ("scenario", "method"), [(s, m) for s in SCENARIOS for m in WITHOUT_ENDS if usable(m, s)], ids=lambda case: case
-)
+@pytest.mark.parametrize(("scenario", "method", "boundaries"), rest_in_full(NEVER_ENDING, covering(NEVER_ENDING, 2)))
 def test_without_ends_of_tasks_methods_learn_as_by_a_plain_loop(scenario, method, boundaries):
     """Consolidated by the clock alone, and before each test."""
     stream = stream_of([2, 3, 4], boundaries)

@@ -23,12 +23,13 @@ from plain_network import target
 from tiny_cohorts import copied, of, tiny_data
 from tiny_stack import SCENARIOS, STREAMS, TinyStack, near, stored_in
 
+from covering import covering, rest_in_full
 from threefold.methods import DGR, Noise, Replay
 from threefold.methods.replay import LATENT, dream
 from threefold.streams import Split
 
 CASES = [(kind, scenario) for kind in ("split", "permuted") for scenario in SCENARIOS]
-WHERE = pytest.mark.parametrize(("kind", "scenario"), [*CASES, ("permuted", "hidden")])
+CASES += [("permuted", "hidden")]
 
 
 def with_gates(method, scenario):
@@ -44,8 +45,8 @@ DISTILLED = [
     (2, 3, "mean", "every"),
 ]
 CLASSIFIED = [(1, 2, "sum", "one"), (2, 2, "sum", "one"), (2, 2, "sum", "every")]
-REPLAYED = [("lwf", *case) for case in DISTILLED] + [("dgr", *case) for case in CLASSIFIED]
-REPLAYED += [("dgr-distill", *case) for case in DISTILLED[1:]]
+WAYS = {"lwf": DISTILLED, "dgr": CLASSIFIED, "dgr-distill": DISTILLED[1:]}
+REPLAYED = [(*where, method, way) for where in CASES for method, ways in WAYS.items() for way in ways]
 
 
 def options(temperature, reduction, replayed_for):
@@ -58,10 +59,10 @@ def options(temperature, reduction, replayed_for):
 # the objectives
 
 
-@pytest.mark.parametrize(("method", "task", "temperature", "reduction", "replayed_for"), REPLAYED)
-@WHERE
-def test_what_is_replayed_from_memory_or_dreamt(kind, scenario, method, task, temperature, reduction, replayed_for):
+@pytest.mark.parametrize(("kind", "scenario", "method", "way"), rest_in_full(REPLAYED, covering(REPLAYED, 3)))
+def test_what_is_replayed_from_memory_or_dreamt(kind, scenario, method, way):
     """LwF replays current inputs, DGR dreams; DGR with hard targets, the others with soft ones."""
+    task, temperature, reduction, replayed_for = way
     given = options(temperature, reduction, replayed_for)
     tiny, copies, batch, drawn = at_task(with_gates(f"{method}{given}", scenario), scenario, task, kind)
 
@@ -88,7 +89,7 @@ def test_what_is_replayed_from_memory_or_dreamt(kind, scenario, method, task, te
 
 
 @pytest.mark.parametrize("use", ["training", "both"])
-@WHERE
+@pytest.mark.parametrize(("kind", "scenario"), CASES)
 def test_er(kind, scenario, use):
     tiny, _, batch, drawn = at_task(with_gates(f"er:budget=30,use={use}", scenario), scenario, 2, kind)
     stored = stored_in(drawn)

@@ -9,6 +9,7 @@ from plain_network import competing, cross_entropy, features, gradient, logits
 from tiny_cohorts import copied, furthest, of
 from tiny_stack import SCENARIOS, SEEDS, TinyStack, near
 
+from covering import covering, rest_in_full
 from threefold.methods import (
     AGEM,
     ER,
@@ -215,6 +216,10 @@ FORMS = {
 }
 
 
+BESIDE = {"nothing": None, "a-gem": AGEM(budget=30), "si": SI(strength=0.5)}
+CASES = [(name, scenario, beside) for name in FORMS for scenario in SCENARIOS for beside in BESIDE]
+
+
 def end(method, scenario="class", tasks=3, seeds=SEEDS):
     """Weights and memories after so many tasks."""
     tiny = TinyStack("split", scenario, method, seeds).reach(tasks - 1)
@@ -222,13 +227,10 @@ def end(method, scenario="class", tasks=3, seeds=SEEDS):
     return tiny.params, tiny.stack.memory
 
 
-@pytest.mark.parametrize("beside", [None, AGEM(budget=30), SI(strength=0.5)], ids=["alone", "a-gem", "si"])
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(("name", "scenario", "beside"), rest_in_full(CASES, covering(CASES, 2)))
 def test_a_quadratic_or_a_path_integral_is_what_the_same_number_or_sum_is(name, scenario, beside):
     """Beside A-GEM too, which must see the whole gradient."""
-    if beside and beside.name == name:
-        beside = Held()
+    beside = Held() if beside == name else BESIDE[beside]
     quick, plain = (part if beside is None else part + beside for part in FORMS[name])
     assert near(end(quick, scenario), end(plain, scenario), 1e-8)
     assert furthest(end(quick, scenario)[0], end(beside or "none", scenario)[0]) > 1e-4

@@ -6,6 +6,7 @@ from every_method import METHODS, Leaving, left
 from tiny_cohorts import SCENARIOS, Killed, killed_in, same_bits, same_measured, tiny_data, watched
 from tiny_stack import SEEDS
 
+from covering import covering, rest_in_full
 from threefold.engine import Checkpoint, Evaluation
 from threefold.methods import parse
 from threefold.methods.learner import Setting
@@ -42,7 +43,7 @@ def trained(boundaries, scenario, method, **also):
     return watched(stream, scenario, SEEDS, **run | also)
 
 
-@pytest.mark.parametrize(("boundaries", "scenario", "method"), CASES)
+@pytest.mark.parametrize(("boundaries", "scenario", "method"), rest_in_full(CASES, covering(CASES, 0)))
 def test_killed_between_two_tests_and_resumed_is_undisturbed(boundaries, scenario, method, tmp_path):
     """After the first test and after the second: what came before is not trained again, and every bit is the same."""
     seen = trained(boundaries, scenario, method, checkpoint=Leaving(tmp_path / "cohort.pt"))

@@ -77,8 +77,8 @@ def test_the_plot_is_a_quantile_plot(paper: list[Section]) -> None:
 def test_reports_and_figures_have_it(paper: list[Section], tmp_path: Path) -> None:
     sentence = Agreement.of(paper).sentence
     assert "√(SEM² + SEM²)" in sentence
-    for format in ("html", "markdown", "terminal"):
-        assert "By standard errors alone, without the half point" in render(paper, format, plain=True)
-    assert "expected of a normal distribution" in html.render(paper)
+    told = {format: render(paper, format, plain=True) for format in ("html", "markdown", "terminal")}
+    assert all("By standard errors alone, without the half point" in text for text in told.values())
+    assert "expected of a normal distribution" in told["html"]
     names = {path.name for path in save_figures(paper[:1], tmp_path, ["svg"])}
     assert "agreement.svg" in names

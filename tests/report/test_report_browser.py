@@ -3,6 +3,7 @@
 import itertools
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from fake_sections import a_cell, a_result, a_table, budgets, grids, stream
 from fake_training import a_tested_result, stability
 from hostile import hostile_section
 from page_reader import Page
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 from real_browser import QUIET, browser
 
 from threefold.experiments import Section
@@ -92,14 +93,25 @@ TEXTS = "svg => [...svg.querySelectorAll('text')].map(t => t.getBoundingClientRe
 WIDTHS = {390: "phone", 700: "phone", 1280: "desk"}
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_training_fits_and_can_be_read(width: int, tmp_path: Path) -> None:
-    file = tmp_path / "report.html"
+@pytest.fixture(scope="module")
+def drawn_training(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("training") / "report.html"
     file.write_text(render(training(), "html"), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=browser(), args=[*QUIET])
-        page = opened.new_page(viewport={"width": width, "height": 900})
-        page.goto(file.as_uri())
+        yield opened
+        opened.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_training_fits_and_can_be_read(width: int, chromium: Browser, drawn_training: Path) -> None:
+    with chromium.new_page(viewport={"width": width, "height": 900}) as page:
+        page.goto(drawn_training.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "folded"
         page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "unfolded"
@@ -125,4 +137,3 @@ def test_training_fits_and_can_be_read(width: int, tmp_path: Path) -> None:
         assert left
         assert place
         assert left["x"] == pytest.approx(place["x"], abs=1), "names stay in sight when a table is moved"
-        opened.close()

@@ -58,10 +58,14 @@ def test_a_cell_that_was_not_run_is_no_dash() -> None:
     assert "3 runs still to be trained" in text
 
 
+@pytest.fixture(scope="module")
+def made() -> list[Section]:
+    return [a_table(seeds=3), budgets(seeds=2), grids(seeds=2, decays=[0.8, 1.0])]
+
+
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_report_needs_no_data(name: str) -> None:
+def test_a_report_needs_no_data(name: str, made: list[Section]) -> None:
     """Cells that were read back from a store know the name of their data only."""
-    made = [a_table(seeds=3), budgets(seeds=2), grids(seeds=2, decays=[0.8, 1.0])]
     again = []
     for section in made:
         results = [Result(Cell.of_description(r.cell.described()), r.records) for r in section.results]

@@ -36,19 +36,24 @@ def run(
     orders: Annotated[
         str | None, typer.Option(help="Seeds of the tasks alone, written like --seeds: each seed in every order.")
     ] = None,
-    tasks: Annotated[int | None, typer.Option(help="Number of tasks; the paper's if not given.")] = None,
+    tasks: Annotated[list[int] | None, typer.Option(help="Number of tasks; the paper's if not given.")] = None,
     boundaries: Annotated[
-        str | None, typer.Option(help="Between the tasks: sharp, blurred:width=500, … (threefold list boundaries).")
+        list[str] | None,
+        typer.Option(help="Between the tasks: sharp, blurred:width=500, … (threefold list boundaries)."),
     ] = None,
-    iters: Annotated[int | None, typer.Option(help="Training iterations per task; the paper's if not given.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes through each task's data, instead of --iters.")] = None,
+    iters: Annotated[
+        list[int] | None, typer.Option(help="Training iterations per task; the paper's if not given.")
+    ] = None,
+    epochs: Annotated[
+        list[int] | None, typer.Option(help="Passes through each task's data, instead of --iters.")
+    ] = None,
     online: Annotated[bool, typer.Option("--online", help="One pass, no sample seen twice: --epochs 1.")] = False,
-    network: options.Network = None,
-    hidden: options.Hidden = None,
-    optimizer: options.Optimizer = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate; the paper's if not given.")] = None,
-    schedule: options.Schedule = None,
-    batch: Annotated[int | None, typer.Option(help="Samples in a batch; the paper's if not given.")] = None,
+    network: Annotated[list[str] | None, options.NETWORK] = None,
+    hidden: Annotated[list[int] | None, options.HIDDEN] = None,
+    optimizer: Annotated[list[str] | None, options.OPTIMIZER] = None,
+    lr: Annotated[list[float] | None, typer.Option(help="Learning rate; the paper's if not given.")] = None,
+    schedule: Annotated[list[str] | None, options.SCHEDULE] = None,
+    batch: Annotated[list[int] | None, typer.Option(help="Samples in a batch; the paper's if not given.")] = None,
     data: Annotated[str | None, typer.Option(help="Dataset NAME, or FILE.npz of your own.")] = None,
     normalize: options.Normalize = False,
     features: Annotated[
@@ -68,8 +73,9 @@ def run(
         str | None, typer.Option(help="Task-IL: use the task in the output layer, the hidden layers, or both.")
     ] = None,
     active: Annotated[
-        str, typer.Option(help="Class-IL: output units in training, of classes seen so far, or all from the start.")
-    ] = "seen",
+        list[str] | None,
+        typer.Option(help="Class-IL: output units in training, seen (of classes seen so far) or all."),
+    ] = None,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     time_limit: options.TimeLimit = None,
@@ -78,14 +84,20 @@ def run(
     store: options.StoreFile = Path("threefold.db"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
-    """Train methods in scenarios, one network for each seed, and compare them with the published numbers."""
+    """Train methods in scenarios, one network for each seed, and compare them with the published numbers.
+
+    Settings from --tasks to --batch, and --active, may be repeated: every combination is trained.
+    """
     from threefold.cli.stopping import loaded, stopped, stopping
     from threefold.experiments import Stopped, run_request, train_requests
     from threefold.experiments.progress import Bars, fetching
+    from threefold.experiments.settings import settings_in
     from threefold.methods import METHODS
     from threefold.results import Store
 
     loaded()
+    epochs = _epochs(epochs, iters, online)
+    settings = settings_in(locals())
     with fetching() as report:
         request = run_request(
             stream,
@@ -99,14 +111,7 @@ def run(
             tasks=tasks,
             boundaries=boundaries,
             task_id_in=task_id_in,
-            settings={
-                **{"iters": iters, "epochs": _epochs(epochs, iters, online), "lr": lr},
-                **{"batch": batch, "hidden": hidden, "augment": augment},
-                **{"network": network, "optimizer": optimizer, "schedule": schedule},
-                **{"evaluate_every": evaluate_every, "evaluate_first": evaluate_first},
-                **{"evaluate_samples": evaluate_samples, "training_curves": training_curves},
-                **{"active": active, "device": device, "precision": precision},
-            },
+            settings=settings,
             command=typed(sys.argv),
             yes=yes,
             report=report,
@@ -124,12 +129,12 @@ def run(
         _show(results, request.refused, store)
 
 
-def _epochs(epochs: int | None, iters: int | None, online: bool) -> int | None:
-    if online and iters is not None:
-        raise ThreefoldError(f"iters is {iters}, but online is one pass; give one of them.")
-    if online and epochs not in (None, 1):
-        raise ThreefoldError(f"epochs is {epochs}, but online is one pass; give one of them.")
-    return 1 if online else epochs
+def _epochs(epochs: list[int] | None, iters: list[int] | None, online: bool) -> list[int] | None:
+    if online and iters:
+        raise ThreefoldError(f"iters is {iters[0]}, but online is one pass; give one of them.")
+    if online and epochs not in (None, [1]):
+        raise ThreefoldError(f"epochs is {max(epochs or [])}, but online is one pass; give one of them.")
+    return [1] if online else epochs
 
 
 def typed(words: "Sequence[str]") -> str:

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from typing import Any, NamedTuple
 
 from threefold import scenarios, streams
@@ -15,7 +16,7 @@ from threefold.experiments.limits import check_runs
 from threefold.experiments.request import Asked, Request, prepared
 from threefold.experiments.seeds import parse_seeds, seeds_in_orders
 from threefold.experiments.settings import Settings
-from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSpec
+from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSpec, TrainingSpec
 from threefold.methods import METHODS
 from threefold.networks import encoder
 from threefold.results import Seed, run_key
@@ -78,37 +79,43 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
 def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
     """The cells that can be trained, those on held-out data last, and those that cannot."""
     every: dict[tuple[str, bool], Asked] = {}
+    refused = {run_key((cell := each.asked[0].cell).spec()): (cell, each.reason) for each in planned if each.reason}
     for asked in (asked for each in planned if not each.reason for asked in each.asked):
         key = run_key(asked.cell.spec()), asked.validation
         known = every.get(key, asked)  # two parts may have the same cell with different seeds
         every[key] = known._replace(seeds=tuple(dict.fromkeys([*known.seeds, *asked.seeds])))
     return {
         "asked": sorted(every.values(), key=lambda asked: asked.validation),
-        "refused": [(each.asked[0].cell, each.reason) for each in planned if each.reason],
+        "refused": list(refused.values()),
     }
 
 
 def _planned(experiment: Experiment, options: Options, report: Report | None) -> Iterator[_Planned]:
     quick, held = experiment.quick if options.quick else None, experiment.validation
     wanted, kept = _only(experiment, options.only), _kept(experiment, options)
+    training = _thinned_training(experiment.training, quick)
     for part in experiment.parts:
         named = streams.find(part.stream)
-        settings = _settings(experiment, options, named.kind.defaults)
-        settings[0].check_scenarios([scenarios.find(scenario) for _, scenario in _pairs(part)])
+        settings = _settings(experiment, training, options, named.kind.defaults)
+        for how in settings:
+            how.check_scenarios([scenarios.find(scenario) for _, scenario in _pairs(part)])
         encode = encoder(part.features, settings[0].resolved_device()) if part.features else None
         data = load(part.data or named.data or "mnist", report=report)
-        stream = named.of(prepared(data, part.normalize, encode), part.tasks)
-        stream.boundaries = streams.find_boundaries((quick and quick.boundaries) or part.boundaries)
-        stream.only = quick.tasks if quick else None
-        first = None
         if held and issubclass(named.kind, Timed):
             raise ThreefoldError(
                 "validation holds out the last samples of each class, but timed goes by the order of samples; use"
                 " another stream, or no validation."
             )
-        if held:
-            first = named.of(prepared(data.validation(held.share), part.normalize, encode), part.tasks)
-            first.boundaries, first.only = stream.boundaries, held.tasks
+        ready = prepared(data, part.normalize, encode)
+        held_out = prepared(data.validation(held.share), part.normalize, encode) if held else None
+        sources = []
+        for tasks, boundaries in part.streams:
+            stream, first = named.of(ready, tasks), named.of(held_out, tasks) if held_out else None
+            stream.boundaries = streams.find_boundaries((quick and quick.boundaries) or boundaries)
+            stream.only = quick.tasks if quick else None
+            if first and held:
+                first.boundaries, first.only = stream.boundaries, held.tasks
+            sources.append((stream, first))
         for spec, scenario in _pairs(part):
             if not kept(spec, scenario):
                 continue
@@ -117,7 +124,7 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
             seeds = _in_orders(plain, part.orders, quick)
             for method in _thinned(spec, quick.points if quick else None).variants():
                 read = experiment.ruled(method, scenario, spec.task_id_in)
-                for how, way in zip(settings, experiment.training.ways(), strict=True):
+                for (how, way), (stream, first) in product(zip(settings, training.ways(), strict=True), sources):
                     cell = Cell.of(stream, scenarios.find(scenario), read, how, spec.task_id_in)
                     cell = replace(cell, paper=experiment.paper)
                     asked = [Asked(cell, seeds, full=_full(way, cell, given) | _every(part, kept))]
@@ -150,10 +157,11 @@ def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
         return _in_orders(plain, orders, quick)
 
     for part in experiment.parts:
+        ways = _thinned_training(experiment.training, quick).points * len(part.streams)
         for spec, scenario in _pairs(part):
             if not kept(spec, scenario):
                 continue
-            points = _thinned(spec, quick.points if quick else None).points * experiment.training.points
+            points = _thinned(spec, quick.points if quick else None).points * ways
             points *= 2 if experiment.validation else 1
             seeds = wanted_seeds(spec.seeds or part.seeds or experiment.seeds, part.orders)
             cells += points
@@ -174,10 +182,10 @@ def _seeds(given: str, quick: QuickSpec | None) -> tuple[int, ...]:
     return min(parse_seeds(quick.seeds), seeds, key=len) if quick else seeds
 
 
-def _settings(experiment: Experiment, options: Options, usual: Defaults) -> list[Settings]:
+def _settings(experiment: Experiment, training: TrainingSpec, options: Options, usual: Defaults) -> list[Settings]:
     """The settings to train with on a stream. A rehearsal is never longer than the experiment itself."""
     found = []
-    for given in experiment.training.ways():
+    for given in training.ways():
         if options.quick:
             if given["epochs"]:
                 given["epochs"] = 1
@@ -202,13 +210,22 @@ def _thinned(spec: MethodSpec, points: int | None) -> MethodSpec:
     """The grid with `points` values of each list, the first and the last included."""
     if points is None:
         return spec
-    values = {}
-    for name, value in spec.values.items():
-        if isinstance(value, list) and len(value) > points:
-            places = [round(place * (len(value) - 1) / (points - 1)) for place in range(points)]
-            value = [value[place] for place in places]
-        values[name] = value
+    values = {name: _few(value, points) if isinstance(value, list) else value for name, value in spec.values.items()}
     return spec.model_copy(update={"values": values})
+
+
+def _thinned_training(training: TrainingSpec, quick: QuickSpec | None) -> TrainingSpec:
+    """The same of lists of numbers; all networks, optimisers and schedules are kept."""
+    if quick is None:
+        return training
+    grids = {name: value for name, value in training if isinstance(value, list) and not isinstance(value[0], str)}
+    return training.model_copy(update={name: _few(value, quick.points) for name, value in grids.items()})
+
+
+def _few(values: list[Any], points: int) -> list[Any]:
+    if len(values) <= points:
+        return values
+    return [values[round(place * (len(values) - 1) / (points - 1))] for place in range(points)]
 
 
 def _only(experiment: Experiment, names: Sequence[str]) -> Callable[[MethodSpec, str], bool]:

@@ -55,6 +55,7 @@ ExperimentNames = Annotated[
 OnlyStored = Annotated[
     str | None, typer.Option("--only", help="METHOD,SCENARIO: of these alone; may name several of each.")
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 StoreFile = Annotated[Path, typer.Option(help="File that keeps finished runs.")]
 
 

@@ -1,6 +1,5 @@
 """`threefold run`: compare methods in scenarios."""
 
-import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from threefold.errors import ThreefoldError
 from threefold.text import printable
 
 if TYPE_CHECKING:
-    from threefold.experiments import Cell, Result
+    from threefold.experiments import Result, Section
 
 PAPER_SEEDS = 20
 
@@ -82,17 +81,18 @@ def run(
     yes: options.Yes = False,
     plugin: options.Plugin = None,
     store: options.StoreFile = Path("threefold.db"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train methods in scenarios, one network for each seed, and compare them with the published numbers.
 
     Settings from --tasks to --batch, and --active, may be repeated: every combination is trained.
     """
     from threefold.cli.stopping import loaded, stopped, stopping
-    from threefold.experiments import Stopped, run_request, train_requests
+    from threefold.experiments import Section, Stopped, run_request, train_requests
     from threefold.experiments.progress import Bars, fetching
     from threefold.experiments.settings import settings_in
     from threefold.methods import METHODS
+    from threefold.report import as_json as documents
     from threefold.results import Store
 
     loaded()
@@ -123,10 +123,12 @@ def run(
         with Store(store, readonly=True) as opened:
             left = request.left(opened)
         stopped(left)
+    asked = {name: getattr(request, name) for name in ("name", "title", "kind", "refused", "selected", "command")}
+    section = Section(results=results, **asked)
     if as_json:
-        write(json.dumps(_document(results, request.refused), indent=2, allow_nan=False) + "\n")
+        write(documents.text({**documents.UNIT, **documents.described(section)}))
     else:
-        _show(results, request.refused, store)
+        _show(section, store)
 
 
 def _epochs(epochs: list[int] | None, iters: list[int] | None, online: bool) -> list[int] | None:
@@ -138,33 +140,22 @@ def _epochs(epochs: list[int] | None, iters: list[int] | None, online: bool) -> 
 
 
 def typed(words: "Sequence[str]") -> str:
-    """The command as typed, without the store (which is known where it is shown) and the time limit."""
+    """The command as typed, without the store (which is known where it is shown), the time limit and --json."""
     program = ["threefold"] if Path(words[0]).name in ("threefold", "__main__.py") else ["python", words[0]]
     rest, kept = iter(words[1:]), []
     for word in rest:
         if word in ("--store", "--time-limit"):
             next(rest, None)
-        elif not word.startswith(("--store=", "--time-limit=")):
+        elif word != "--json" and not word.startswith(("--store=", "--time-limit=")):
             kept.append(word)
     return shlex.join([*program, *kept])
 
 
-def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]") -> dict[str, object]:
-    return {
-        "unit": "per cent",
-        "results": [result.to_json() for result in results],
-        "refused": [
-            {"scenario": cell.scenario.name, "method": cell.method.name, "reason": reason} for cell, reason in refused
-        ],
-    }
-
-
-def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", store: Path) -> None:
-    from threefold.experiments import Section
+def _show(section: "Section", store: Path) -> None:
     from threefold.report.tables import result_tables
     from threefold.report.terminal import fitting
 
-    (table,) = result_tables(Section("run", "run", "table", results, refused))
+    (table,) = result_tables(section)
     with console(120) as screen:
         screen.print(fitting(screen, table))
         for dash in table.refused:
@@ -174,7 +165,7 @@ def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", st
             if found.diverged:
                 line = f"{found.row} in {found.column}: {found.diverged}."
                 screen.print(printable(line), markup=False, highlight=False)
-        note = shortened(results, store)
+        note = shortened(section.results, store)
         if note:
             screen.print(printable(note), markup=False, highlight=False, soft_wrap=True)
 
@@ -184,7 +175,7 @@ def shortened(results: "Sequence[Result]", store: Path) -> str | None:
     from threefold.experiments.command import at, run_command
 
     cell, seeds = results[0].cell, len(results[0].seeds)
-    cut = cell.cuts()
+    cut = list(dict.fromkeys(words for result in results for words in result.cell.cuts()))
     if seeds < PAPER_SEEDS and cell.on_the_papers_data:
         cut.append(f"{seeds} of {PAPER_SEEDS} seeds")
     if not cut:

@@ -83,7 +83,9 @@ def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
     for asked in (asked for each in planned if not each.reason for asked in each.asked):
         key = run_key(asked.cell.spec()), asked.validation
         known = every.get(key, asked)  # two parts may have the same cell with different seeds
-        every[key] = known._replace(seeds=tuple(dict.fromkeys([*known.seeds, *asked.seeds])))
+        of_file = ", ".join(filter(None, dict.fromkeys([known.seeds_of_file, asked.seeds_of_file])))
+        seeds = tuple(dict.fromkeys([*known.seeds, *asked.seeds]))
+        every[key] = known._replace(seeds=seeds, seeds_of_file=of_file)
     return {
         "asked": sorted(every.values(), key=lambda asked: asked.validation),
         "refused": list(refused.values()),
@@ -122,14 +124,16 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
             given = spec.seeds or part.seeds or experiment.seeds
             plain = _seeds(given, quick) if options.seeds is None else parse_seeds(options.seeds)
             seeds = _in_orders(plain, part.orders, quick)
+            of_file = " ".join(filter(None, [given, part.orders, quick.seeds if quick else None]))
             for method in _thinned(spec, quick.points if quick else None).variants():
                 read = experiment.ruled(method, scenario, spec.task_id_in)
                 for (how, way), (stream, first) in product(zip(settings, training.ways(), strict=True), sources):
                     cell = Cell.of(stream, scenarios.find(scenario), read, how, spec.task_id_in)
                     cell = replace(cell, paper=experiment.paper)
-                    asked = [Asked(cell, seeds, full=_full(way, cell, given) | _every(part, kept))]
+                    full = _full(way, cell, given) | _every(part, kept)
+                    asked = [Asked(cell, seeds, full=full, seeds_of_file=of_file)]
                     if first:
-                        asked.append(Asked(replace(cell, stream=first), seeds, validation=True))
+                        asked.append(Asked(replace(cell, stream=first), seeds, True, seeds_of_file=of_file))
                     yield _Planned(asked, cell.refusal(), spec.note, wanted(spec, scenario))
 
 

@@ -37,10 +37,12 @@ class Asked(NamedTuple):
     seeds: tuple[Seed, ...]
     validation: bool = False  # is it trained on data held out of the first tasks?
     full: Mapping[str, int] | None = None  # the lengths that the experiment's file gives it
+    seeds_of_file: str | None = None  # the seeds that it gives it, whatever the command
 
     def described(self) -> dict[str, Any]:
         plain = self.cell.described() | {"seeds": list(self.seeds), "validation": self.validation}
-        return plain | ({"full": dict(self.full)} if self.full else {})
+        plain |= {"full": dict(self.full)} if self.full else {}
+        return plain | ({"seeds_of_file": self.seeds_of_file} if self.seeds_of_file else {})
 
 
 @dataclass(frozen=True)
@@ -111,19 +113,26 @@ class Request:
 
 
 def _following(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The new request, in which cells that were requested before have the seeds of both commands.
+    """The new request, in which cells that were requested before have the seeds of both commands, as long as the file
+    gives them the same seeds.
 
     Device and precision belong to the command, not to the file: cells trained with other ones are kept as well.
     """
     now = {run_key(cell["spec"]) for cell in asked["cells"]}
-    in_file = {_anywhere(cell["spec"]) for cell in asked["cells"]}
-    kept = {run_key(cell["spec"]): cell for cell in before["cells"] if _anywhere(cell["spec"]) in in_file}
+    in_file = {_anywhere(cell["spec"]): cell for cell in asked["cells"]}
+    pairs = [(cell, in_file.get(_anywhere(cell["spec"]))) for cell in before["cells"]]
+    kept = {run_key(cell["spec"]): cell for cell, same in pairs if same and _same_seeds(cell, same)}
     cells = []
     for cell in asked["cells"]:
         known = kept.get(run_key(cell["spec"]), cell)
         cells.append(cell | {"seeds": united(cell["seeds"], known["seeds"])})
     cells += [cell for key, cell in kept.items() if key not in now]
     return {"cells": cells, "command": together({**before, "cells": list(kept.values())}, asked)["command"]}
+
+
+def _same_seeds(before: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Does the file give a cell the same seeds as before? Earlier versions did not record them."""
+    return before.get("seeds_of_file") in (None, asked.get("seeds_of_file"))
 
 
 def _anywhere(spec: Mapping[str, Any]) -> str:

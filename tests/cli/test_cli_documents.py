@@ -1,6 +1,7 @@
 """`--json` of whole experiments: one document on stdout, the same for every command, with what is done and left."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,19 @@ def test_report_and_experiment_print_the_same_document(place: Path, cli: Cli) ->
     assert cli("report", "--format", "json", "-o", "-", "--store", "a.db") == first
     assert (found["name"], found["title"], found["kind"]) == ("tiny", "Small", "table")
     assert (found["done"], found["left"], found["lacking"], found["statements"]) == (RUNS, 0, [], [])
+
+
+def test_the_page_shows_the_fields_of_every_document(place: Path, cli: Cli) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    (shown,) = json.loads(text)["experiments"]
+    (whole,) = document(cli("report", "--json", "--store", "a.db"))["experiments"]
+    words = ["run", "split", "--data", "tiny.npz", "--tasks", "3", "--hidden", "8", "--batch", "16", "--iters", "6"]
+    one = document(cli(*words, "--scenario", "class", "--seeds", "2", "--device", "cpu", "--store", "a.db", "--json"))
+    assert list(shown) == list(whole) == [name for name in one if name != "unit"]
+    for made in (whole, one):
+        assert set(shown["results"][0]) == set(made["results"][0])
+    assert one["results"][0] in whole["results"], "run says of a cell what report says"
 
 
 def test_each_cell_has_its_place_its_settings_and_the_accuracy_of_each_seed(place: Path, cli: Cli) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -67,7 +68,7 @@ def _hyperparameters(cell: Cell) -> tuple[str, str, bool]:
 
 def _fixed(cell: Cell, axes: Sequence[Axis]) -> dict[str, Any]:
     """Everything that determines a cell's runs except what is searched."""
-    spec = cell.spec()
+    spec = deepcopy(cell.spec())
     for of, name in axes:
         if of == TRAINING:
             places = [spec["network"]["hyperparameters"], spec["optimizer"]["hyperparameters"], spec["training"]]

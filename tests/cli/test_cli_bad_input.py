@@ -154,12 +154,10 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
         ["rounds must be ", "got '1'", "a number greater than or equal to 3"],
     ),
     "what to bench": (["bench", "stepz"], ["what 'stepz' is not known", "did you mean 'steps'?"]),
-    "network twice": (
-        [*TINY, "--network", "cnn", "--network=mlp"],
-        ["network is given twice, as 'cnn' and 'mlp'; give it once."],
-    ),
-    "optimizer twice": ([*TINY, "--optimizer", "sgd", "--optimizer", "sgd"], ["optimizer is given twice"]),
-    "iters twice": ([*TINY, "--iters", "7"], ["iters is given twice, as '6' and '7'; give it once."]),
+    "data twice": ([*TINY, "--data=b.npz"], ["data is given twice, as 'tiny.npz' and 'b.npz'; give it once."]),
+    "wrong among several": ([*TINY, "--iters", "x", "--iters", "7"], ["iters must be", "integer, got '6, x, 7'."]),
+    "a wrong one of two networks": ([*PLAIN, "--network", "mlp", "--network", "mpl"], ["did you mean 'mlp'?"]),
+    "a way that clashes": ([*PLAIN, "--lr", "1", "--optimizer", "sgd", "--optimizer", "adam:lr=2"], ["lr is 1.0, but"]),
     "output twice, in two ways": (
         ["report", "-o", "a.md", "--output", "b.md"],
         ["output is given twice, as 'a.md' and 'b.md'; give it once."],

@@ -41,7 +41,7 @@ def document(ended: Ended) -> Any:
 
 def test_one_document_holds_every_combination(lab: Path, cli: Cli) -> None:
     made = document(cli(*RUN, "--method", "none", "--method", "offline", "--seeds", "3"))
-    assert made["unit"] == "per cent"
+    assert (made["unit"], made["done"], made["left"]) == ("per cent", 18, 0)
     assert made["refused"] == []
     combinations = [(r["spec"]["method"]["name"], r["spec"]["scenario"]["name"]) for r in made["results"]]
     assert combinations == [(m, s) for m in ("none", "offline") for s in ("task", "domain", "class")]
@@ -55,6 +55,8 @@ def test_one_document_holds_every_combination(lab: Path, cli: Cli) -> None:
         assert np.shape(result["accuracy_matrix"]) == (3, 2, 2)
         assert np.shape(result["initial_accuracy"]) == (3, 2)
         assert (result["diverged_seeds"], result["published"], result["verdict"]) == ([], None, None)
+        assert (result["stream"], result["judgement"]) == ("split-tiny", "nothing published")
+        assert result["row"] == {"none": "None", "offline": "Offline"}[result["spec"]["method"]["name"]]
 
 
 def test_means_and_standard_errors_are_those_of_the_seeds(lab: Path, cli: Cli) -> None:
@@ -134,7 +136,7 @@ def test_whatever_determines_a_run_is_part_of_its_key(
 def test_refused_combinations_are_listed_with_their_reason(lab: Path, cli: Cli) -> None:
     made = document(cli(*RUN, "--method", "none", "--method", "picky", "--seeds", "1"))
     assert len(made["results"]) == 4
-    assert made["refused"] == [
+    assert [{name: value for name, value in each.items() if name != "spec"} for each in made["refused"]] == [
         {"scenario": name, "method": "picky", "reason": f"Picky must be told the task [always]; in {title} it is not."}
         for name, title in (("domain", "Domain-IL"), ("class", "Class-IL"))
     ]

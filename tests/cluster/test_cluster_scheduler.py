@@ -18,7 +18,7 @@ from two_nodes import PATIENCE, SPEC, Fragile, Heard, Locked, Nodes, Scaled, arr
 from threefold import Split, Store, ThreefoldError
 from threefold.cluster import connected
 from threefold.experiments import Executor, Failed, Stopped
-from threefold.experiments.status import status_of
+from threefold.experiments.status import Status
 from threefold.results.cohort_table import given_up
 
 PROGRAM = Path(sys.executable).parent / "threefold"
@@ -91,7 +91,7 @@ def test_three_failures_are_written_down_and_the_rest_goes_on(
         assert [row.reason for row in given_up(opened)] == [reason]
     assert len(checkpoints(store)) == 1, "the first task is not lost"
     with Store(store, readonly=True) as opened:
-        assert [line for line in status_of(opened) if line.startswith("failed: ") and line.endswith(reason)]
+        assert [line for line in Status.of(opened).lines() if line.startswith("failed: ") and line.endswith(reason)]
     trouble.unlink()
     assert len(train_cells(cells, SEEDS, store, executor=cluster)) == 2
     assert not Path(f"{store}.checkpoints").exists()

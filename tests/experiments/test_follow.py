@@ -15,7 +15,7 @@ from tiny_lab import Ended
 import threefold
 from threefold.cli.summary import shortened
 from threefold.experiments import Section, sections
-from threefold.experiments.status import status_of
+from threefold.experiments.status import Status
 from threefold.report import render
 from threefold.report.tables import result_tables
 from threefold.results import Store, merge
@@ -124,6 +124,55 @@ def test_a_cell_has_the_seeds_of_both_commands() -> None:
     assert follow(THREE, seeds="4").command == "threefold experiment mine.toml --seeds 4 --device cpu"
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "shown"),
+    [
+        ("seeds = 5", "seeds = 3", [1, 2, 3]),
+        ("seeds = '1-3'", "seeds = '3-5'", [3, 4, 5]),
+        ("seeds = 2", "seeds = 4", [1, 2, 3, 4]),
+        ("seeds = 2\norders = 2", "seeds = 2", [1, 2]),
+    ],
+)
+def test_seeds_that_were_taken_out_of_the_file_are_no_longer_shown(before: str, now: str, shown: list[int]) -> None:
+    follow(TWO.replace("seeds = 3", before))
+    section = follow(TWO.replace("seeds = 3", now))
+    assert seeds(section) == {"none": shown, "ewc:strength=10.0": shown}
+    assert section.left == 2 * len(shown)
+
+
+def test_seeds_of_a_command_stay_as_long_as_the_file_keeps_its_own() -> None:
+    follow(TWO, seeds="7-8")
+    assert seeds(follow(TWO))["none"] == [1, 2, 3, 7, 8]
+    assert seeds(follow(TWO.replace("seeds = 3", "seeds = 4")))["none"] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ("iters = 6", "iters = 7"),
+        ("iters = 6", "iters = 6\nlr = 0.1"),
+        ("hidden = 8", "hidden = 9"),
+        ("tasks = 2", "tasks = 1"),
+        ("tasks = 2", "tasks = 2\nnormalize = true"),
+    ],
+    ids=lambda pair: pair[1],
+)
+def test_a_changed_setting_is_another_experiment_of_the_same_name(changed: tuple[str, str]) -> None:
+    before = follow(TWO)
+    assert TWO.count(changed[0]) == 1
+    after = follow(TWO.replace(*changed))
+    old, new = ([cell.spec() for cell in section.cells] for section in (before, after))
+    assert len(old) == len(new) == 2
+    assert not [spec for spec in new if spec in old]
+    assert [cell.spec() for cell in follow(TWO).cells] == old
+
+
+def test_a_list_that_is_shortened_is_followed() -> None:
+    assert len(follow(TWO.replace("iters = 6", "iters = 6\nlr = [0.1, 0.01, 0.001]")).cells) == 6
+    section = follow(TWO.replace("iters = 6", "iters = 6\nlr = [0.1, 0.001]"))
+    assert sorted(cell.lr for cell in section.cells) == [0.001, 0.001, 0.1, 0.1]
+
+
 def test_another_device_is_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """The device and the precision are the command's: what was trained elsewhere stays beside it."""
     follow(TWO)
@@ -217,5 +266,5 @@ def test_a_length_from_elsewhere_that_is_none_is_passed_over(full: object) -> No
 
     with Store("a.db") as store:
         store.remember("mine", {}, spoilt)
-        assert list(status_of(store))
+        assert list(Status.of(store).lines())
     assert list(remembered().shortened) == []

@@ -13,7 +13,7 @@ from threefold.cli.summary import shortened
 from threefold.experiments import Asked, Request, sections, train_requests
 from threefold.experiments.experiment_request import Options, experiment_request
 from threefold.experiments.spec import Experiment
-from threefold.experiments.status import status_of, time_left
+from threefold.experiments.status import Status, time_left
 from threefold.report.provenance import provenance
 from threefold.results import Store
 
@@ -35,7 +35,7 @@ def _small_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told(path: Path) -> str:
     with Store(path, readonly=True) as store:
-        return next(status_of(store))
+        return next(Status.of(store).lines())
 
 
 def test_held_out_runs_count_on_both_sides(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from threefold.cli import options, stopping
+from threefold.cli.stdout import write
 from threefold.errors import ThreefoldError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def reproduce(
     per_cohort: options.PerCohort = None,
     plugin: options.Plugin = None,
     store: options.StoreFile = Path("threefold.db"),
+    as_json: options.Json = False,
 ) -> None:
     """Reproduce a table or figure of the paper and judge it by the published numbers."""
     from threefold.experiments.experiment_request import Options
@@ -43,7 +45,7 @@ def reproduce(
     wanted = PAPER if name == "all" else (name,)
     experiments = {f"reproduce {each}": paper_experiment(each) for each in wanted}
     asked = Options(seeds, iters, quick, options.names(only), device, precision, cluster, yes=yes)
-    _train(experiments, asked, time_limit, per_cohort, store, keep_networks)
+    _train(experiments, asked, time_limit, per_cohort, store, keep_networks, as_json)
 
 
 def experiment(
@@ -61,13 +63,14 @@ def experiment(
     per_cohort: options.PerCohort = None,
     plugin: options.Plugin = None,
     store: options.StoreFile = Path("threefold.db"),
+    as_json: options.Json = False,
 ) -> None:
     """Run an experiment of your own, as `reproduce` runs the paper's."""
     from threefold.experiments.experiment_request import Options
     from threefold.experiments.spec import load_experiment
 
     asked = Options(seeds, iters, quick, options.names(only), device, precision, cluster, yes=yes)
-    _train({f"experiment {file}": load_experiment(file)}, asked, time_limit, per_cohort, store, keep_networks)
+    _train({f"experiment {file}": load_experiment(file)}, asked, time_limit, per_cohort, store, keep_networks, as_json)
 
 
 def _train(
@@ -77,12 +80,14 @@ def _train(
     per_cohort: float | None,
     store: Path,
     keep: bool,
+    as_json: bool,
 ) -> None:
     """Train experiments, by their names on the command line, and show their results."""
     from threefold.cli.summary import show
     from threefold.experiments import Failed, Stopped, sections, train_requests
     from threefold.experiments.experiment_request import experiment_request
     from threefold.experiments.progress import Bars, fetching
+    from threefold.report import render
     from threefold.results import Store
 
     stopping.loaded()
@@ -110,7 +115,10 @@ def _train(
     with Store(store, readonly=True) as opened:
         left = sum(request.left(opened, keep=keep) for request in requests)
         mine = [section for section in sections(opened) if section.name in {request.name for request in requests}]
-    show(mine, store)
+    if as_json:
+        write(render(mine, "json"))
+    else:
+        show(mine, store)
     if isinstance(ended, Failed):
         raise ended
     if ended:

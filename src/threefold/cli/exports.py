@@ -2,7 +2,7 @@
 
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from threefold.experiments.selection import Selection
 
 app = typer.Typer(help="Hand runs over to other tools.", no_args_is_help=True)
+TEXTS = ("csv", "curves")  # what standard output can show
 File = Annotated[Path, typer.Argument(help="File to write; an earlier one is replaced.")]
 TextFile = Annotated[Path, typer.Argument(help="File to write, or - for standard output; an earlier one is replaced.")]
 
@@ -36,52 +37,29 @@ def tensorboard(
     say(f"{folder}: {new} runs written, {len(found) - new} were there already.")
 
 
-@app.command()
-def csv(
-    file: TextFile,
-    experiment: options.ExperimentNames = None,
-    only: options.OnlyStored = None,
-    plugin: options.Plugin = None,
-    store: options.StoreFile = Path("threefold.db"),
-) -> None:
-    """A row for each accuracy of each run: after so many tasks, on this task."""
-    _write_text("csv", file, store, _selection(experiment, only))
+def _command(kind: str, meaning: str, file_type: Any) -> None:
+    """Add the command that writes files of this kind."""
+
+    def write(
+        file: file_type,
+        experiment: options.ExperimentNames = None,
+        only: options.OnlyStored = None,
+        plugin: options.Plugin = None,
+        store: options.StoreFile = Path("threefold.db"),
+    ) -> None:
+        _write(kind, file, store, _selection(experiment, only))
+
+    app.command(kind, help=meaning)(write)
 
 
-@app.command()
-def curves(
-    file: TextFile,
-    experiment: options.ExperimentNames = None,
-    only: options.OnlyStored = None,
-    plugin: options.Plugin = None,
-    store: options.StoreFile = Path("threefold.db"),
-) -> None:
-    """A row of CSV for each accuracy during training (--evaluate-every): after so many steps, on this task."""
-    _write_text("curves", file, store, _selection(experiment, only))
-
-
-@app.command()
-def npz(
-    file: File,
-    experiment: options.ExperimentNames = None,
-    only: options.OnlyStored = None,
-    plugin: options.Plugin = None,
-    store: options.StoreFile = Path("threefold.db"),
-) -> None:
-    """NumPy arrays: the first axis is a run each."""
-    _write("npz", file, store, _selection(experiment, only))
-
-
-@app.command()
-def parquet(
-    file: File,
-    experiment: options.ExperimentNames = None,
-    only: options.OnlyStored = None,
-    plugin: options.Plugin = None,
-    store: options.StoreFile = Path("threefold.db"),
-) -> None:
-    """A row for each run, its accuracy matrix as nested lists."""
-    _write("parquet", file, store, _selection(experiment, only))
+_command("csv", "A row for each accuracy of each run: after so many tasks, on this task.", TextFile)
+_command(
+    "curves",
+    "A row of CSV for each accuracy during training (--evaluate-every): after so many steps, on this task.",
+    TextFile,
+)
+_command("npz", "NumPy arrays: the first axis is a run each.", File)
+_command("parquet", "A row for each run, its accuracy matrix as nested lists.", File)
 
 
 @app.command()
@@ -114,22 +92,16 @@ def _is_stdout(file: Path) -> bool:
     return str(file) == "-"
 
 
-def _write_text(kind: str, file: Path, store: Path, chosen: "Selection") -> None:
-    from threefold.export import FILES, records
+def _write(kind: str, file: Path, store: Path, chosen: "Selection") -> None:
+    from threefold.export import FILES, records, to_file
 
     if not _is_stdout(file):
-        _write(kind, file, store, chosen)
+        found = records(store, chosen)
+        to_file(kind, found, file, store)
+        say(f"{file}: {len(found)} runs.")
         return
+    if kind not in TEXTS:
+        raise ThreefoldError(f"file is '-', but {kind} is no text for standard output; give a file.")
     content = BytesIO()
     FILES[kind].write(records(store, chosen), content)
     write_foreign(content.getvalue().decode())
-
-
-def _write(kind: str, file: Path, store: Path, chosen: "Selection") -> None:
-    from threefold.export import records, to_file
-
-    if _is_stdout(file):
-        raise ThreefoldError(f"file is '-', but {kind} is no text for standard output; give a file.")
-    found = records(store, chosen)
-    to_file(kind, found, file, store)
-    say(f"{file}: {len(found)} runs.")

@@ -27,16 +27,10 @@ TimeLimit = Annotated[
     float | None,
     typer.Option(callback=_until, help="Stop cleanly after so many SECONDS; the same command goes on."),
 ]
-Network = Annotated[
-    str | None, typer.Option(help="NAME or NAME:key=value,… (threefold list networks), or FILE.py:CLASS.")
-]
-Hidden = Annotated[int | None, typer.Option(help="Units in each hidden layer, short for mlp:width=.")]
-Optimizer = Annotated[
-    str | None, typer.Option(help="NAME or NAME:key=value,…, adam if not given (threefold list optimizers).")
-]
-Schedule = Annotated[
-    str | None, typer.Option(help="Of the learning rate through a task: constant, cosine or step:at=…,factor=….")
-]
+NETWORK = typer.Option(help="NAME or NAME:key=value,… (threefold list networks), or FILE.py:CLASS.")
+HIDDEN = typer.Option(help="Units in each hidden layer, short for mlp:width=.")
+OPTIMIZER = typer.Option(help="NAME or NAME:key=value,…, adam if not given (threefold list optimizers).")
+SCHEDULE = typer.Option(help="Of the learning rate through a task: constant, cosine or step:at=…,factor=….")
 Normalize = Annotated[
     bool, typer.Option("--normalize", help="Normalise the data with the training data's mean and deviation.")
 ]
@@ -65,6 +59,7 @@ ExperimentNames = Annotated[
 OnlyStored = Annotated[
     str | None, typer.Option("--only", help="METHOD,SCENARIO: of these alone; may name several of each.")
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 StoreFile = Annotated[Path, typer.Option(help="File that keeps finished runs.")]
 
 

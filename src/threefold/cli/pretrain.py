@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 def pretrain(
     data: Annotated[str, typer.Argument(help="Dataset NAME (mnist, cifar-10, …), or FILE.npz of your own.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="FILE.pt to write; an earlier one is replaced.")],
-    network: options.Network = None,
+    network: Annotated[str | None, options.NETWORK] = None,
     seeds: Annotated[str, typer.Option(help="A network for each: 10 (seeds 1 to 10), 3-7, or 1,5,9.")] = "1",
     iters: Annotated[int | None, typer.Option(help="Training iterations.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes through the data, instead of --iters.")] = None,
-    hidden: options.Hidden = None,
-    optimizer: options.Optimizer = None,
+    hidden: Annotated[int | None, options.HIDDEN] = None,
+    optimizer: Annotated[str | None, options.OPTIMIZER] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate, 0.001 if not given.")] = None,
-    schedule: options.Schedule = None,
+    schedule: Annotated[str | None, options.SCHEDULE] = None,
     batch: Annotated[int | None, typer.Option(help="Samples in a batch, 128 if not given.")] = None,
     normalize: options.Normalize = False,
     augment: options.Augment = False,
@@ -35,18 +35,16 @@ def pretrain(
     from threefold.experiments import Stopped
     from threefold.experiments.pretrain import pretrain_request
     from threefold.experiments.progress import Bars, fetching
+    from threefold.experiments.settings import settings_in
 
+    settings = settings_in(locals())
     with fetching() as report:
         request = pretrain_request(
             data,
             output,
             seeds,
             normalize=normalize,
-            settings={
-                **{"iters": iters, "epochs": epochs, "lr": lr, "batch": batch, "hidden": hidden},
-                **{"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment},
-                **{"device": device, "precision": precision},
-            },
+            settings=settings,
             report=report,
         )
     try:

@@ -12,7 +12,7 @@ from threefold.text import printable
 
 def report(
     store: options.StoreFile = Path("threefold.db"),
-    format: Annotated[str, typer.Option(help="terminal, markdown, latex, csv or html.")] = "terminal",
+    format: Annotated[str, typer.Option(help="terminal, markdown, latex, csv, html or json.")] = "terminal",
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write to this FILE, - for standard output; an earlier one is replaced."),
@@ -21,6 +21,7 @@ def report(
     experiment: options.ExperimentNames = None,
     only: options.OnlyStored = None,
     plugin: options.Plugin = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
 ) -> None:
     """Show what the experiments in a store came to, with verdicts, in a format of your choice."""
     from threefold.errors import ThreefoldError, unknown
@@ -31,6 +32,9 @@ def report(
     from threefold.results import Store
     from threefold.results.output import begins_with, check_output, is_special, write_output
 
+    if as_json and format not in ("terminal", "json"):
+        raise ThreefoldError(f"json is set, but format is '{format}'; give one of them.")
+    format = "json" if as_json else format
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
     with Store(store, readonly=True) as opened:
@@ -54,13 +58,20 @@ def report(
         write_output(output, whole.encode(errors="replace"), is_ours, store)
 
 
-def status(store: options.StoreFile = Path("threefold.db"), plugin: options.Plugin = None) -> None:
+def status(
+    store: options.StoreFile = Path("threefold.db"), plugin: options.Plugin = None, as_json: options.Json = False
+) -> None:
     """Tell what is done, running and left, and how long the rest will take."""
-    from threefold.experiments.status import status_of
+    from threefold.experiments.status import Status
+    from threefold.report import as_json as documents
     from threefold.results import Store
 
     with Store(store, readonly=True) as opened:
-        for line in status_of(opened):
+        found = Status.of(opened)
+    if as_json:
+        write(documents.text(found.to_json()))
+    else:
+        for line in found.lines():
             say(line)
 
 

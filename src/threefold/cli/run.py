@@ -1,6 +1,5 @@
 """`threefold run`: compare methods in scenarios."""
 
-import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from threefold.errors import ThreefoldError
 from threefold.text import printable
 
 if TYPE_CHECKING:
-    from threefold.experiments import Cell, Result
+    from threefold.experiments import Result, Section
 
 PAPER_SEEDS = 20
 
@@ -36,19 +35,24 @@ def run(
     orders: Annotated[
         str | None, typer.Option(help="Seeds of the tasks alone, written like --seeds: each seed in every order.")
     ] = None,
-    tasks: Annotated[int | None, typer.Option(help="Number of tasks; the paper's if not given.")] = None,
+    tasks: Annotated[list[int] | None, typer.Option(help="Number of tasks; the paper's if not given.")] = None,
     boundaries: Annotated[
-        str | None, typer.Option(help="Between the tasks: sharp, blurred:width=500, … (threefold list boundaries).")
+        list[str] | None,
+        typer.Option(help="Between the tasks: sharp, blurred:width=500, … (threefold list boundaries)."),
     ] = None,
-    iters: Annotated[int | None, typer.Option(help="Training iterations per task; the paper's if not given.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes through each task's data, instead of --iters.")] = None,
+    iters: Annotated[
+        list[int] | None, typer.Option(help="Training iterations per task; the paper's if not given.")
+    ] = None,
+    epochs: Annotated[
+        list[int] | None, typer.Option(help="Passes through each task's data, instead of --iters.")
+    ] = None,
     online: Annotated[bool, typer.Option("--online", help="One pass, no sample seen twice: --epochs 1.")] = False,
-    network: options.Network = None,
-    hidden: options.Hidden = None,
-    optimizer: options.Optimizer = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate; the paper's if not given.")] = None,
-    schedule: options.Schedule = None,
-    batch: Annotated[int | None, typer.Option(help="Samples in a batch; the paper's if not given.")] = None,
+    network: Annotated[list[str] | None, options.NETWORK] = None,
+    hidden: Annotated[list[int] | None, options.HIDDEN] = None,
+    optimizer: Annotated[list[str] | None, options.OPTIMIZER] = None,
+    lr: Annotated[list[float] | None, typer.Option(help="Learning rate; the paper's if not given.")] = None,
+    schedule: Annotated[list[str] | None, options.SCHEDULE] = None,
+    batch: Annotated[list[int] | None, typer.Option(help="Samples in a batch; the paper's if not given.")] = None,
     data: Annotated[str | None, typer.Option(help="Dataset NAME, or FILE.npz of your own.")] = None,
     normalize: options.Normalize = False,
     features: Annotated[
@@ -68,8 +72,9 @@ def run(
         str | None, typer.Option(help="Task-IL: use the task in the output layer, the hidden layers, or both.")
     ] = None,
     active: Annotated[
-        str, typer.Option(help="Class-IL: output units in training, of classes seen so far, or all from the start.")
-    ] = "seen",
+        list[str] | None,
+        typer.Option(help="Class-IL: output units in training, seen (of classes seen so far) or all."),
+    ] = None,
     keep_networks: options.KeepNetworks = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -77,16 +82,23 @@ def run(
     yes: options.Yes = False,
     plugin: options.Plugin = None,
     store: options.StoreFile = Path("threefold.db"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Train methods in scenarios, one network for each seed, and compare them with the published numbers."""
+    """Train methods in scenarios, one network for each seed, and compare them with the published numbers.
+
+    Settings from --tasks to --batch, and --active, may be repeated: every combination is trained.
+    """
     from threefold.cli.stopping import loaded, stopped, stopping
-    from threefold.experiments import Stopped, run_request, train_requests
+    from threefold.experiments import Section, Stopped, run_request, train_requests
     from threefold.experiments.progress import Bars, fetching
+    from threefold.experiments.settings import settings_in
     from threefold.methods import METHODS
+    from threefold.report import as_json as documents
     from threefold.results import Store
 
     loaded()
+    epochs = _epochs(epochs, iters, online)
+    settings = settings_in(locals())
     with fetching() as report:
         request = run_request(
             stream,
@@ -100,14 +112,7 @@ def run(
             tasks=tasks,
             boundaries=boundaries,
             task_id_in=task_id_in,
-            settings={
-                **{"iters": iters, "epochs": _epochs(epochs, iters, online), "lr": lr},
-                **{"batch": batch, "hidden": hidden, "augment": augment},
-                **{"network": network, "optimizer": optimizer, "schedule": schedule},
-                **{"evaluate_every": evaluate_every, "evaluate_first": evaluate_first},
-                **{"evaluate_samples": evaluate_samples, "training_curves": training_curves},
-                **{"active": active, "device": device, "precision": precision},
-            },
+            settings=settings,
             command=typed(sys.argv),
             yes=yes,
             report=report,
@@ -119,48 +124,39 @@ def run(
         with Store(store, readonly=True) as opened:
             left = request.left(opened, keep=keep_networks)
         stopped(left)
+    asked = {name: getattr(request, name) for name in ("name", "title", "kind", "refused", "selected", "command")}
+    section = Section(results=results, **asked)
     if as_json:
-        write(json.dumps(_document(results, request.refused), indent=2, allow_nan=False) + "\n")
+        write(documents.text({**documents.UNIT, **documents.described(section)}))
     else:
-        _show(results, request.refused, store)
+        _show(section, store)
 
 
-def _epochs(epochs: int | None, iters: int | None, online: bool) -> int | None:
-    if online and iters is not None:
-        raise ThreefoldError(f"iters is {iters}, but online is one pass; give one of them.")
-    if online and epochs not in (None, 1):
-        raise ThreefoldError(f"epochs is {epochs}, but online is one pass; give one of them.")
-    return 1 if online else epochs
+def _epochs(epochs: list[int] | None, iters: list[int] | None, online: bool) -> list[int] | None:
+    if online and iters:
+        raise ThreefoldError(f"iters is {iters[0]}, but online is one pass; give one of them.")
+    if online and epochs not in (None, [1]):
+        raise ThreefoldError(f"epochs is {max(epochs or [])}, but online is one pass; give one of them.")
+    return [1] if online else epochs
 
 
 def typed(words: "Sequence[str]") -> str:
-    """The command as typed, without the store (which is known where it is shown) and the time limit."""
+    """The command as typed, without the store (which is known where it is shown), the time limit and --json."""
     program = ["threefold"] if Path(words[0]).name in ("threefold", "__main__.py") else ["python", words[0]]
     rest, kept = iter(words[1:]), []
     for word in rest:
         if word in ("--store", "--time-limit"):
             next(rest, None)
-        elif not word.startswith(("--store=", "--time-limit=")):
+        elif word != "--json" and not word.startswith(("--store=", "--time-limit=")):
             kept.append(word)
     return shlex.join([*program, *kept])
 
 
-def _document(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]") -> dict[str, object]:
-    return {
-        "unit": "per cent",
-        "results": [result.to_json() for result in results],
-        "refused": [
-            {"scenario": cell.scenario.name, "method": cell.method.name, "reason": reason} for cell, reason in refused
-        ],
-    }
-
-
-def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", store: Path) -> None:
-    from threefold.experiments import Section
+def _show(section: "Section", store: Path) -> None:
     from threefold.report.tables import result_tables
     from threefold.report.terminal import fitting
 
-    (table,) = result_tables(Section("run", "run", "table", results, refused))
+    (table,) = result_tables(section)
     with console(120) as screen:
         screen.print(fitting(screen, table))
         for dash in table.refused:
@@ -170,7 +166,7 @@ def _show(results: "Sequence[Result]", refused: "Sequence[tuple[Cell, str]]", st
             if found.diverged:
                 line = f"{found.row} in {found.column}: {found.diverged}."
                 screen.print(printable(line), markup=False, highlight=False)
-        note = shortened(results, store)
+        note = shortened(section.results, store)
         if note:
             screen.print(printable(note), markup=False, highlight=False, soft_wrap=True)
 
@@ -180,7 +176,7 @@ def shortened(results: "Sequence[Result]", store: Path) -> str | None:
     from threefold.experiments.command import at, run_command
 
     cell, seeds = results[0].cell, len(results[0].seeds)
-    cut = cell.cuts()
+    cut = list(dict.fromkeys(words for result in results for words in result.cell.cuts()))
     if seeds < PAPER_SEEDS and cell.on_the_papers_data:
         cut.append(f"{seeds} of {PAPER_SEEDS} seeds")
     if not cut:

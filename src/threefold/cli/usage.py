@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from typer.core import TyperCommand
@@ -76,10 +77,11 @@ def _meaning(param: Any) -> str:
 
 
 def _given(param: Any) -> str | None:
-    """The typed value of an option; the last one counts."""
-    words = sys.argv
-    for place in range(len(words) - 1, 0, -1):
-        name, equals, value = words[place].partition("=")
-        if param is not None and name in param.opts:
-            return value if equals else [*words, ""][place + 1]
-    return None
+    """The typed value of an option; several of one that may be repeated."""
+    found = [
+        value if equals else after
+        for word, after in pairwise([*sys.argv, ""])
+        for name, equals, value in [word.partition("=")]
+        if param is not None and name in param.opts
+    ]
+    return ", ".join(found) or None

@@ -1,7 +1,7 @@
 """The command that trains a cell again."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from threefold.data import names as datasets
@@ -24,59 +24,81 @@ def run_command(
     device: str | None = None,
     in_full: bool = False,
 ) -> str:
-    """`threefold run` for cells that differ only in scenario and method; the paper's values are left out.
+    """`threefold run` for every combination of the cells' scenarios, methods and settings, which these must be; the
+    paper's values are left out.
 
     `in_full`: what is smaller or shorter than in the paper is raised to the paper's value.
     """
-    cell = cells[0]
-    stream, training, paper = cell.stream, cell.training, cell.stream.defaults
+    cell, training = cells[0], cells[0].training
+    words = ["threefold", "run", cell.stream.written]
     names = list(dict.fromkeys(each.scenario.name for each in cells))
-    words = ["threefold", "run", stream.written]
     for name in names if len(names) < len(SCENARIOS) else ["all"]:
         words += ["--scenario", name]
     for method in dict.fromkeys(written(each.method) for each in cells):
         words += ["--method", method]
-    length = ("--epochs", training.epochs, 0)
-    if training.iters:
-        length = ("--iters", max(training.iters, paper.iters if in_full else 0), paper.iters)
-    network = ("--network", training.network.written(), "")
-    if cell.hidden and same_value(training.network, MLPNetwork(width=cell.hidden)):
-        network = ("--hidden", max(cell.hidden, paper.hidden if in_full else 0), paper.hidden)  # type: ignore[assignment]
-    optimizer = ("--optimizer", cell.optimizer.written(), "")
-    if same_value(cell.optimizer, Adam(lr=cell.lr)):
-        optimizer = ("--lr", cell.lr, paper.lr)  # type: ignore[assignment]
-    for option, value, usual in (
-        ("--data", stream.data.name if stream.text else None, None),
-        ("--tasks", *_tasks(stream, in_full)),
-        ("--boundaries", stream.boundaries.written(), SHARP.name),
-        length,
-        network,
-        optimizer,
-        ("--schedule", training.schedule.written(), CONSTANT.name),
-        ("--batch", training.batch, paper.batch),
-        *_tests(training.evaluation),
-        ("--device", device, None),
-        ("--precision", training.precision, "tf32" if training.device == "cuda" else "fp32"),
-    ):
-        if value != usual:
-            words += [option, str(value)]
-    if stream.data.is_normalized:
+    found: dict[str, dict[str, bool]] = {}  # the values of each option, and whether it is the default
+    plain = all(_is_plain_mlp(each) for each in cells), all(_is_plain_adam(each) for each in cells)
+    for each in cells:
+        for option, value, usual in _options(each, device, in_full, *plain):
+            found.setdefault(option, {})[str(value)] = value == usual
+    for option, values in found.items():
+        if not all(values.values()):
+            words += [word for value in values for word in (option, value)]
+    if cell.stream.data.is_normalized:
         words.append("--normalize")
-    if stream.data.features:
-        words += ["--features", stream.data.encoder]
+    if cell.stream.data.features:
+        words += ["--features", cell.stream.data.encoder]
     if training.augment:
         words.append("--augment")
     if training.evaluation and training.evaluation.training:
         words.append("--training-curves")
-    if any(each.scenario.active == "all" for each in cells):
-        words += ["--active", "all"]
     if cell.task_id_in == "hidden":  # other values follow from the method
         words += ["--task-id-in", "hidden"]
-    plain = dict.fromkeys(seed.seed if isinstance(seed, Ordered) else seed for seed in seeds)
-    words += ["--seeds", written_seeds(list(plain))]
+    seeds_alone = dict.fromkeys(seed.seed if isinstance(seed, Ordered) else seed for seed in seeds)
+    words += ["--seeds", written_seeds(list(seeds_alone))]
     if orders := dict.fromkeys(seed.order for seed in seeds if isinstance(seed, Ordered)):
         words += ["--orders", written_seeds(list(orders))]
     return shlex.join(words)
+
+
+def _is_plain_mlp(cell: Cell) -> bool:
+    return bool(cell.hidden) and same_value(cell.training.network, MLPNetwork(width=cell.hidden))
+
+
+def _is_plain_adam(cell: Cell) -> bool:
+    return same_value(cell.optimizer, Adam(lr=cell.lr))
+
+
+def _options(
+    cell: Cell, device: str | None, in_full: bool, mlp: bool, adam: bool
+) -> Iterator[tuple[str, object, object]]:
+    """The options of a cell that take a value, each with its value and its default.
+
+    `mlp`, `adam`: a width and a learning rate are enough for the network and the optimiser.
+    """
+    stream, training, paper = cell.stream, cell.training, cell.stream.defaults
+    yield "--data", stream.data.name if stream.text else None, None
+    yield "--tasks", *_tasks(stream, in_full)
+    yield "--boundaries", stream.boundaries.written(), SHARP.name
+    if training.iters:
+        yield "--iters", max(training.iters, paper.iters if in_full else 0), paper.iters
+    else:
+        yield "--epochs", training.epochs, None
+    if mlp and cell.hidden:
+        yield "--hidden", max(cell.hidden, paper.hidden if in_full else 0), paper.hidden
+    else:
+        yield "--network", training.network.written(), None
+    if adam:
+        yield "--lr", cell.lr, paper.lr
+    else:
+        yield "--optimizer", cell.optimizer.written(), None
+    yield "--schedule", training.schedule.written(), CONSTANT.name
+    yield "--batch", training.batch, paper.batch
+    yield from _tests(training.evaluation)
+    if cell.scenario.infers_task and not cell.method.over_seen:
+        yield "--active", cell.scenario.active, "seen"
+    yield "--device", device, None
+    yield "--precision", training.precision, "tf32" if training.device == "cuda" else "fp32"
 
 
 def _tests(evaluation: Evaluation | None) -> list[tuple[str, object, object]]:

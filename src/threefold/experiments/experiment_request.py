@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from typing import Any, NamedTuple
 
 from threefold import scenarios, streams
@@ -15,7 +16,7 @@ from threefold.experiments.limits import check_runs
 from threefold.experiments.request import Asked, Request, prepared
 from threefold.experiments.seeds import parse_seeds, seeds_in_orders
 from threefold.experiments.settings import Settings
-from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSpec
+from threefold.experiments.spec import Experiment, MethodSpec, PartSpec, QuickSpec, TrainingSpec
 from threefold.methods import METHODS
 from threefold.networks import encoder
 from threefold.results import Seed, run_key
@@ -79,50 +80,62 @@ def experiment_request(experiment: Experiment, options: Options, source: str, re
 def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
     """The cells that can be trained, those on held-out data last, and those that cannot."""
     every: dict[tuple[str, bool], Asked] = {}
+    refused = {run_key(each.cell.spec()): (each.cell, each.reason) for each in planned if each.reason}
     for key, asked in (pair for each in planned if not each.reason for pair in each.asked.items()):
         known = every.get(key, asked)  # two parts may have the same cell with different seeds
-        every[key] = known._replace(seeds=tuple(dict.fromkeys([*known.seeds, *asked.seeds])))
+        of_file = ", ".join(filter(None, dict.fromkeys([known.seeds_of_file, asked.seeds_of_file])))
+        seeds = tuple(dict.fromkeys([*known.seeds, *asked.seeds]))
+        every[key] = known._replace(seeds=seeds, seeds_of_file=of_file)
     return {
         "asked": sorted(every.values(), key=lambda asked: asked.validation),
-        "refused": [(each.cell, each.reason) for each in planned if each.reason],
+        "refused": list(refused.values()),
     }
 
 
 def _planned(experiment: Experiment, options: Options, report: Report | None) -> Iterator[_Planned]:
     quick, held = experiment.quick if options.quick else None, experiment.validation
     wanted, kept, seeds_of = _only(experiment, options.only), _kept(experiment, options), _seeds_of(options, quick)
+    training = _thinned_training(experiment.training, quick)
     for part in experiment.parts:
         named = streams.find(part.stream)
-        settings = _settings(experiment, options, named.kind.defaults)
-        settings[0].check_scenarios([scenarios.find(scenario) for _, scenario in _pairs(part)])
+        settings = _settings(experiment, training, options, named.kind.defaults)
+        for how in settings:
+            how.check_scenarios([scenarios.find(scenario) for _, scenario in _pairs(part)])
         encode = encoder(part.features, settings[0].resolved_device()) if part.features else None
         data = load(part.data or named.data or "mnist", report=report)
-        stream = named.of(prepared(data, part.normalize, encode), part.tasks)
-        stream.boundaries = streams.find_boundaries((quick and quick.boundaries) or part.boundaries)
-        stream.only = quick.tasks if quick else None
-        settings = [each.filled(stream.defaults) for each in settings]
-        first = None
         if held and issubclass(named.kind, Timed):
             raise ThreefoldError(
                 "validation holds out the last samples of each class, but timed goes by the order of samples; use"
                 " another stream, or no validation."
             )
-        if held:
-            first = named.of(prepared(data.validation(held.share), part.normalize, encode), part.tasks)
-            first.boundaries, first.only = stream.boundaries, held.tasks
+        ready = prepared(data, part.normalize, encode)
+        held_out = prepared(data.validation(held.share), part.normalize, encode) if held else None
+        sources = []
+        for tasks, boundaries in part.streams:
+            stream, first = named.of(ready, tasks), named.of(held_out, tasks) if held_out else None
+            stream.boundaries = streams.find_boundaries((quick and quick.boundaries) or boundaries)
+            stream.only = quick.tasks if quick else None
+            if first and held:
+                first.boundaries, first.only = stream.boundaries, held.tasks
+            sources.append((stream, first))
+        places = [
+            (stream, first, how.filled(stream.defaults), way)
+            for (how, way), (stream, first) in product(zip(settings, training.ways(), strict=True), sources)
+        ]
         for spec, scenario in _pairs(part):
             if not kept(spec, scenario):
                 continue
             given = spec.seeds or part.seeds or experiment.seeds
-            seeds = seeds_of(given, part.orders)
-            full = [_full(way, stream, given) | _every(part, kept) for way in experiment.training.ways()]
+            seeds, every = seeds_of(given, part.orders), _every(part, kept)
+            of_file = " ".join(filter(None, [given, part.orders, quick.seeds if quick else None]))
+            full = [_full(way, stream, given) | every for stream, _, _, way in places]
             for method in _thinned(spec, quick.points if quick else None).variants():
                 read = experiment.ruled(method, scenario, spec.task_id_in)
-                for how, in_file in zip(settings, full, strict=True):
+                for (stream, first, how, _), in_file in zip(places, full, strict=True):
                     cell = Cell.of(stream, scenarios.find(scenario), read, how, spec.task_id_in, experiment.paper)
-                    asked = [Asked(cell, seeds, full=in_file)]
+                    asked = [Asked(cell, seeds, full=in_file, seeds_of_file=of_file)]
                     if first:
-                        asked.append(Asked(replace(cell, stream=first), seeds, validation=True))
+                        asked.append(Asked(replace(cell, stream=first), seeds, True, seeds_of_file=of_file))
                     by_key = {(run_key(each.cell.spec()), each.validation): each for each in asked}
                     yield _Planned(cell, by_key, cell.refusal(), spec.note, wanted(spec, scenario))
 
@@ -145,10 +158,11 @@ def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
     quick, wanted = experiment.quick if options.quick else None, _only(experiment, options.only)
     kept, seeds_of, cells, runs = _kept(experiment, options), _seeds_of(options, quick), 0, 0
     for part in experiment.parts:
+        ways = _thinned_training(experiment.training, quick).points * len(part.streams)
         for spec, scenario in _pairs(part):
             if not kept(spec, scenario):
                 continue
-            points = _thinned(spec, quick.points if quick else None).points * experiment.training.points
+            points = _thinned(spec, quick.points if quick else None).points * ways
             points *= 2 if experiment.validation else 1
             seeds = seeds_of(spec.seeds or part.seeds or experiment.seeds, part.orders)
             cells += points
@@ -175,10 +189,10 @@ def _seeds_of(options: Options, quick: QuickSpec | None) -> Callable[[str, str |
     return found
 
 
-def _settings(experiment: Experiment, options: Options, usual: Defaults) -> list[Settings]:
+def _settings(experiment: Experiment, training: TrainingSpec, options: Options, usual: Defaults) -> list[Settings]:
     """The settings to train with on a stream. A rehearsal is never longer than the experiment itself."""
     found = []
-    for given in experiment.training.ways():
+    for given in training.ways():
         if options.quick:
             if given["epochs"]:
                 given["epochs"] = 1
@@ -203,13 +217,22 @@ def _thinned(spec: MethodSpec, points: int | None) -> MethodSpec:
     """The grid with `points` values of each list, the first and the last included."""
     if points is None:
         return spec
-    values = {}
-    for name, value in spec.values.items():
-        if isinstance(value, list) and len(value) > points:
-            places = [round(place * (len(value) - 1) / (points - 1)) for place in range(points)]
-            value = [value[place] for place in places]
-        values[name] = value
+    values = {name: _few(value, points) if isinstance(value, list) else value for name, value in spec.values.items()}
     return spec.model_copy(update={"values": values})
+
+
+def _thinned_training(training: TrainingSpec, quick: QuickSpec | None) -> TrainingSpec:
+    """The same of lists of numbers; all networks, optimisers and schedules are kept."""
+    if quick is None:
+        return training
+    grids = {name: value for name, value in training if isinstance(value, list) and not isinstance(value[0], str)}
+    return training.model_copy(update={name: _few(value, quick.points) for name, value in grids.items()})
+
+
+def _few(values: list[Any], points: int) -> list[Any]:
+    if len(values) <= points:
+        return values
+    return [values[round(place * (len(values) - 1) / (points - 1))] for place in range(points)]
 
 
 def _only(experiment: Experiment, names: Sequence[str]) -> Callable[[MethodSpec, str], bool]:

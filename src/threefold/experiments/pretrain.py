@@ -24,7 +24,7 @@ from threefold.experiments.result import Result
 from threefold.experiments.run import PythonBars
 from threefold.experiments.scheduler import Watcher, train_requests
 from threefold.experiments.seeds import parse_seeds
-from threefold.experiments.settings import Settings
+from threefold.experiments.settings import Settings, settings_in
 from threefold.methods import Method, Part
 from threefold.methods.learner import Memory, Params, Stack
 from threefold.networks import AnyNetwork, OwnNetwork
@@ -114,9 +114,7 @@ def pretrain(
     `data` is a dataset or the name of one; the rest is as in `threefold.run`. The file can be given to networks to
     begin with, `cnn:init=FILE.pt`, or as frozen features.
     """
-    settings: dict[str, Any] = {"iters": iters, "epochs": epochs, "lr": lr, "batch": batch, "hidden": hidden}
-    settings |= {"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment}
-    settings |= {"device": device, "precision": precision}
+    settings = settings_in(locals())
     with fetching() as report:
         request = pretrain_request(data, output, seeds, normalize=normalize, settings=settings, report=report)
     with PythonBars(1) as bars:

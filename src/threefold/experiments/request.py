@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +21,7 @@ from threefold.experiments.description import written
 from threefold.experiments.limits import check_runs
 from threefold.experiments.section import Kind
 from threefold.experiments.seeds import parse_seeds, seeds_in_orders
-from threefold.experiments.settings import Settings
+from threefold.experiments.settings import Settings, listed, ways
 from threefold.methods import Method, Part, parse
 from threefold.networks import encoder
 from threefold.reading import parse_json
@@ -36,10 +38,12 @@ class Asked(NamedTuple):
     seeds: tuple[Seed, ...]
     validation: bool = False  # is it trained on data held out of the first tasks?
     full: Mapping[str, int] | None = None  # the lengths that the experiment's file gives it
+    seeds_of_file: str | None = None  # the seeds that it gives it, whatever the command
 
     def described(self) -> dict[str, Any]:
         plain = self.cell.described() | {"seeds": list(self.seeds), "validation": self.validation}
-        return plain | ({"full": dict(self.full)} if self.full else {})
+        plain |= {"full": dict(self.full)} if self.full else {}
+        return plain | ({"seeds_of_file": self.seeds_of_file} if self.seeds_of_file else {})
 
 
 @dataclass(frozen=True)
@@ -120,19 +124,25 @@ class Request:
 
 
 def _following(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The new request, in which cells that were requested before have the seeds of both commands.
+    """The new request, in which cells that were requested before have the seeds of both commands, as long as the file
+    gives them the same seeds.
 
     Device and precision belong to the command, not to the file: cells trained with other ones are kept as well.
     """
     old, new = by_key(before["cells"]), by_key(asked["cells"])
-    if old.keys() - new.keys():
-        in_file = {_anywhere(cell["spec"]) for cell in new.values()}
-        old = {key: cell for key, cell in old.items() if key in new or _anywhere(cell["spec"]) in in_file}
+    in_file = {_anywhere(cell["spec"]): cell for cell in new.values()}
+    pairs = [(key, cell, in_file.get(_anywhere(cell["spec"]))) for key, cell in old.items()]
+    old = {key: cell for key, cell, same in pairs if same and _same_seeds(cell, same)}
     cells: dict[str, Mapping[str, Any]]
     cells = {key: {**cell, "seeds": united(cell["seeds"], old.get(key, cell)["seeds"])} for key, cell in new.items()}
     cells |= {key: cell for key, cell in old.items() if key not in new}
     command = joint_command(cells, (asked["command"], new), (before["command"], old))
     return {**asked, "cells": list(cells.values()), "command": command}
+
+
+def _same_seeds(before: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Does the file give a cell the same seeds as before? Earlier versions did not record them."""
+    return before.get("seeds_of_file") in (None, asked.get("seeds_of_file"))
 
 
 def _anywhere(spec: Mapping[str, Any]) -> str:
@@ -151,34 +161,46 @@ def run_request(
     data: str | None = None,
     normalize: bool = False,
     features: str | None = None,
-    tasks: int | None = None,
-    boundaries: Boundaries | str | None = None,
+    tasks: int | list[int] | None = None,
+    boundaries: Boundaries | str | list[str] | None = None,
     task_id_in: str | None = None,
     settings: Mapping[str, Any],
     command: str | None = None,
     yes: bool = False,
     report: Report | None = None,
 ) -> Request:
-    """The request of `threefold run` and `threefold.run`: methods in scenarios on one stream."""
+    """The request of `threefold run` and `threefold.run`: methods in scenarios on one stream.
+
+    Settings, `tasks` and `boundaries` may be lists: each of their combinations is trained.
+    """
     # everything that needs no data is checked before any are fetched
     wanted = scenarios.find_all(scenario)
     methods = {written(each): each for each in map(_method, method)}
-    chosen, checked = seeds_in_orders(parse_seeds(seeds), orders), Settings.checked(**settings)
-    checked.resolved_device()
-    checked.check_scenarios(wanted)
+    chosen, several = seeds_in_orders(parse_seeds(seeds), orders), [listed(tasks), listed(boundaries)]
     for each in wanted:
         each.using_task_in(task_id_in)
-    check_runs(len(methods) * len(wanted), len(methods) * len(wanted) * len(chosen), confirmed=yes)
-    encode = encoder(features, checked.resolved_device()) if features else None
-    ends = None if boundaries is None else streams.find_boundaries(boundaries)
-    made = _stream(stream, data, normalize, encode, tasks, ends, report)
-    cells = [Cell.of(made, each, given, checked, task_id_in) for given in methods.values() for each in wanted]
+    number = len(methods) * len(wanted) * prod(len(listed(value)) for value in (*several, *settings.values()))
+    check_runs(number, number * len(chosen), confirmed=yes)
+    checked = [Settings.checked(**way) for way in ways(settings)]
+    for how in checked:
+        how.resolved_device()
+        how.check_scenarios(wanted)
+    encode = encoder(features, checked[0].resolved_device()) if features else None
+    ends = [None if each is None else streams.find_boundaries(each) for each in several[1]]
+    made = _streams(stream, data, normalize, encode, several[0], ends, report)
+    cells = [
+        Cell.of(source, where, given, how, task_id_in)
+        for given, source, how, where in product(methods.values(), made, checked, wanted)
+    ]
+    if len(made) * len(checked) > 1:  # two ways may be the same, such as `active` in Task-IL
+        cells = list({run_key(cell.spec()): cell for cell in cells}.values())
     answers = [(cell, cell.refusal()) for cell in cells]
     refused = [(cell, reason) for cell, reason in answers if reason]
     asked = [Asked(cell, chosen) for cell, reason in answers if not reason]
     if not asked:
         raise ThreefoldError(refused[0][1])
-    title = f"{made.label}, {asked[0].cell.training.length}"
+    lengths = dict.fromkeys(each.cell.training.length for each in asked)
+    title = f"{made[0].label}, {' and '.join(lengths)}"
     if command is None:  # requested in Python
         command = reproducing([each.cell for each in asked], chosen) or ""
     return Request(no_longer(f"run {title}", NAME), title, asked, refused, command=command, from_file=False)
@@ -195,15 +217,16 @@ def _method(given: Method | Part | str) -> Method:
     raise ThreefoldError(f"method must be a name such as 'ewc', a part such as EWC() or a Method, got {given!r}.")
 
 
-def _stream(
+def _streams(
     given: Stream | str,
     data: str | None,
     normalize: bool,
     encode: Encoder | None,
-    tasks: int | None,
-    boundaries: Boundaries | None,
+    tasks: Sequence[int | None],
+    boundaries: Sequence[Boundaries | None],
     report: Report | None,
-) -> Stream:
+) -> list[Stream]:
+    """The stream with each number of tasks and each of these boundaries."""
     if isinstance(given, str):
         named = streams.find(given)
         if data and named.data:
@@ -211,22 +234,25 @@ def _stream(
                 f"data is '{data}', but stream '{given}' names its data; use {named.kind.name} with data '{data}'."
             )
         chosen = load((named.data or "mnist") if data is None else data, report=report)
-        made = named.of(prepared(chosen, normalize, encode), tasks)
-        made.check_own()
-        made.boundaries = boundaries or made.boundaries
-        return made
+        ready, found = prepared(chosen, normalize, encode), []
+        for cut, ends in product(tasks, boundaries):
+            made = named.of(ready, cut)
+            made.check_own()
+            made.boundaries = ends or made.boundaries
+            found.append(made)
+        return found
     if not isinstance(given, Stream):
         raise ThreefoldError(
             f"stream must be a name such as 'split-mnist', or OwnStream(function, data) or Split(data), got {given!r}."
         )
-    if tasks is not None:
-        raise ThreefoldError(f"tasks is {tasks}, but the stream has its own number of tasks; give one of them.")
+    if tasks[0] is not None:
+        raise ThreefoldError(f"tasks is {tasks[0]}, but the stream has its own number of tasks; give one of them.")
     given.check_own()
-    if boundaries is None or boundaries == given.boundaries:
-        return given
+    if boundaries[0] is None or boundaries[0] == given.boundaries:
+        return [given]
     made = copy(given)
-    made.boundaries = boundaries
-    return made
+    made.boundaries = boundaries[0]
+    return [made]
 
 
 def prepared(data: Dataset, normalize: bool, encode: Encoder | None) -> Dataset:

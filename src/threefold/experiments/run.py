@@ -8,10 +8,12 @@ from typing import Any
 from torch import nn
 
 from threefold.engine import Optimizer, Schedule
+from threefold.errors import ThreefoldError
 from threefold.experiments.progress import Bars, fetching
 from threefold.experiments.request import run_request
 from threefold.experiments.result import Result
 from threefold.experiments.scheduler import train_requests
+from threefold.experiments.settings import settings_in
 from threefold.methods import Method, Part
 from threefold.networks import AnyNetwork
 from threefold.streams import Boundaries, Stream
@@ -71,11 +73,10 @@ def run(
     `keep`: also keep each seed's network after each task, for `Result.network`, in files beside the store; runs that
     are in the store without are trained again.
     """
-    settings: dict[str, Any] = {"iters": iters, "epochs": epochs, "lr": lr, "batch": batch, "hidden": hidden}
-    settings |= {"network": network, "optimizer": optimizer, "schedule": schedule, "augment": augment}
-    settings |= {"evaluate_every": evaluate_every, "evaluate_first": evaluate_first}
-    settings |= {"evaluate_samples": evaluate_samples, "training_curves": training_curves}
-    settings |= {"active": active, "device": device, "precision": precision}
+    settings = settings_in(locals())
+    for name, value in (settings | {"tasks": tasks, "boundaries": boundaries}).items():
+        if isinstance(value, list):
+            raise ThreefoldError(f"{name} must be one value, as there is one result, got {value}.")
     with fetching() as report:
         request = run_request(
             stream,

@@ -1,6 +1,7 @@
 """Training settings as given: checked, but not yet filled in with the paper's values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Annotated, Any, Literal, get_args
 
 import torch
@@ -14,6 +15,21 @@ from threefold.methods import Method
 from threefold.networks import AnyNetwork, MLPNetwork, find_network
 from threefold.scenarios import Active, Scenario, TaskIdIn
 from threefold.streams import Defaults
+
+
+def settings_in(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a function's arguments that are settings."""
+    return {name: given[name] for name in Settings.model_fields if name in given}
+
+
+def ways(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Each combination of values, of which any may be a list."""
+    for values in product(*map(listed, given.values())):
+        yield dict(zip(given, values, strict=True))
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 class Settings(BaseModel):

@@ -6,15 +6,17 @@ from importlib.resources import files
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PrivateAttr,
+    Tag,
     ValidationError,
     model_validator,
 )
@@ -24,7 +26,7 @@ from threefold.engine import find_optimizer, find_schedule
 from threefold.errors import ThreefoldError, as_value_error, unknown
 from threefold.experiments.section import Kind
 from threefold.experiments.seeds import parse_seeds, written_seeds
-from threefold.experiments.settings import Settings
+from threefold.experiments.settings import Settings, listed, ways
 from threefold.experiments.spec_errors import sentence
 from threefold.methods import Method, build
 from threefold.methods.registry import METHODS
@@ -65,8 +67,14 @@ def _each_once(names: list[str]) -> list[str]:
 
 
 Scenarios = Annotated[list[ScenarioName], AfterValidator(_each_once)]
-Networks = Annotated[list[NetworkName], Field(min_length=1)]
-Optimizers = Annotated[list[OptimizerName], Field(min_length=1)]
+T = TypeVar("T")
+OneOrMore = Annotated[
+    Annotated[T, Tag("<one>")] | Annotated[list[T], Field(min_length=1), Tag("<several>")],
+    Discriminator(lambda given: "<several>" if isinstance(given, list) else "<one>"),
+]
+Count = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0)]
+ScheduleName = Annotated[str, _of_ours(find_schedule)]
 
 
 def _seeds_as_text(given: Any) -> str:
@@ -170,18 +178,20 @@ class RuleSpec(_Spec):
 
 
 class TrainingSpec(_Spec):
-    """How to train; what is not given defaults to the paper's value for the stream."""
+    """How to train; what is not given defaults to the paper's value for the stream. A list stands for each value."""
 
-    iters: int | None = Field(None, ge=1)
-    epochs: int | None = Field(None, ge=1)
-    lr: float | None = Field(None, gt=0)
-    batch: int | None = Field(None, ge=1)
-    hidden: int | None = Field(None, ge=1)
-    network: NetworkName | Networks | None = Field(None, description="one, or several to compare")
-    optimizer: OptimizerName | Optimizers | None = Field(None, description="one, or several to compare")
-    schedule: Annotated[str, _of_ours(find_schedule)] | None = None
-    augment: bool = Field(False, description="shift and mirror images at random")
-    active: Active = Field("seen", description="Class-IL's output units in training: of classes seen so far, or all")
+    iters: OneOrMore[Count] | None = None
+    epochs: OneOrMore[Count] | None = None
+    lr: OneOrMore[Rate] | None = None
+    batch: OneOrMore[Count] | None = None
+    hidden: OneOrMore[Count] | None = None
+    network: OneOrMore[NetworkName] | None = None
+    optimizer: OneOrMore[OptimizerName] | None = None
+    schedule: OneOrMore[ScheduleName] | None = None
+    augment: OneOrMore[bool] = Field([False], description="shift and mirror images at random")
+    active: OneOrMore[Active] = Field(
+        ["seen"], description="Class-IL's output units in training: of classes seen, or all"
+    )
     evaluate_every: int | None = Field(None, ge=1, description="steps between two tests of all tasks")
     evaluate_first: int = Field(0, ge=0, description="steps of each task after each of which they are tested as well")
     evaluate_samples: int | Literal["all"] = Field(500, description="of each task's test data")
@@ -189,29 +199,23 @@ class TrainingSpec(_Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> "TrainingSpec":
-        """Check each network and each optimiser once, not all combinations: there may be 10⁹ of them."""
-        given, (networks, optimizers) = self.model_dump(), self._lists
-        pairs = [(each, optimizers[0]) for each in networks] + [(networks[0], each) for each in optimizers[1:]]
-        for network, optimizer in pairs:
+        """Check each value once, not all combinations: there may be 10⁹ of them."""
+        every = {name: listed(value) for name, value in self.model_dump().items()}
+        first = {name: values[0] for name, values in every.items()}
+        others = ({name: value} for name, values in every.items() for value in values[1:])
+        for changed in ({}, *others):
             with as_value_error():
-                Settings.checked(**given | {"network": network, "optimizer": optimizer})
+                Settings.checked(**first | changed)
         return self
 
     @property
-    def _lists(self) -> tuple[list[str | None], ...]:
-        values = (self.network, self.optimizer)
-        return tuple([value] if value is None or isinstance(value, str) else [*value] for value in values)
-
-    @property
     def points(self) -> int:
-        """The number of combinations of a network and an optimiser."""
-        return prod(map(len, self._lists))
+        """The number of combinations of values."""
+        return prod(len(listed(value)) for value in self.model_dump().values())
 
     def ways(self) -> Iterator[dict[str, Any]]:
         """The settings of each combination."""
-        given = self.model_dump()
-        for network, optimizer in product(*self._lists):
-            yield given | {"network": network, "optimizer": optimizer}
+        return ways(self.model_dump())
 
 
 class ValidationSpec(_Spec):
@@ -240,12 +244,17 @@ class PartSpec(_Spec):
     data: str | None = None
     normalize: bool = Field(False, description="with the training data's mean and deviation")
     features: str | None = Field(None, description="FILE.py:FUNCTION or FILE.pt: what makes features of the data")
-    tasks: int | None = Field(None, ge=1)
-    boundaries: BoundariesName = Field("sharp", description="between the tasks")
+    tasks: OneOrMore[Count] | None = None
+    boundaries: OneOrMore[BoundariesName] = Field(["sharp"], description="between the tasks")
     seeds: Seeds | None = Field(None, description="of this part; the experiment's if not given")
     orders: Seeds | None = Field(None, description="of the tasks, each with every seed; a seed's own if not given")
     scenarios: Scenarios = Field(default_factory=lambda: list(scenarios.SCENARIOS), min_length=1)
     methods: list[MethodSpec] = Field(min_length=1)
+
+    @property
+    def streams(self) -> list[tuple[int | None, str]]:
+        """Each number of tasks with each of the boundaries."""
+        return list(product(listed(self.tasks), listed(self.boundaries)))
 
 
 class Experiment(_Spec):

@@ -52,6 +52,7 @@ def sentence(errors: Iterable[Mapping[str, Any]], known: Known, *, several: bool
 def _place(given: Place, several: bool) -> Place:
     """The place in the file: a single part's fields are at the top, and a value is one place, even if nested."""
     places = given[2:] if not several and given[:2] == ("parts", 0) else given
+    places = tuple(place for place in places if place not in ("<one>", "<several>"))
     return places[: places.index("with") + 2] if "with" in places else places
 
 

@@ -1,46 +1,97 @@
 """What is done, running, failed and left."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from threefold.experiments.command import at
 from threefold.experiments.in_progress import folder_of
 from threefold.experiments.lock import Note, progress_notes
 from threefold.experiments.section import Section, sections
 from threefold.results import Store
-from threefold.results.cohort_table import given_up
+from threefold.results.cohort_table import CohortRow, given_up
 
 
-def status_of(store: Store) -> Iterator[str]:
-    """A line for each experiment, then one for each cohort in training."""
-    found = sections(store)
-    where = at(store.path)
-    for section in found:
-        done = len(section.records)
-        line = f"{section.name}: {done} of {done + section.left} runs done"
-        if section.left:
-            rest = time_left(store, section)
-            when = "time not known yet" if rest is None else f"about {rest}"
-            line += f", {section.left} left, {when}: {_command(section, where)}"
-        yield line
-    for name, why in store.unreadable().items():
-        yield cannot_be_read(name, why)
-    if not found:
-        yield f"{store.path}: no experiment was asked for yet"
-    for note in progress_notes(folder_of(store.path)):
-        if note.alive:
+@dataclass(frozen=True)
+class ExperimentStatus:
+    """How far an experiment is."""
+
+    name: str
+    command: str  # that trains the rest; empty if it was asked for in Python
+    done: int
+    left: int
+    time_left: timedelta | None  # None: not known, or nothing is left
+
+    def line(self) -> str:
+        line = f"{self.name}: {self.done} of {self.done + self.left} runs done"
+        if not self.left:
+            return line
+        when = "time not known yet" if self.time_left is None else f"about {self.time_left}"
+        how = self.command or "some of it was asked for in Python; ask for it there again"
+        return f"{line}, {self.left} left, {when}: {how}"
+
+    def to_json(self) -> dict[str, Any]:
+        seconds = None if self.time_left is None else self.time_left.total_seconds()
+        plain = {name: getattr(self, name) for name in ("name", "command", "done", "left")}
+        return plain | {"seconds_left": seconds}
+
+
+@dataclass(frozen=True)
+class Status:
+    """The state of a store: its experiments, the cohorts in training, and those that failed."""
+
+    store: Path
+    experiments: Sequence[ExperimentStatus]
+    unreadable: Mapping[str, str]  # experiments that cannot be shown, with the reason
+    running: Sequence[Note]
+    failed: Sequence[CohortRow]
+
+    @classmethod
+    def of(cls, store: Store) -> "Status":
+        where, found = at(store.path), sections(store)
+        experiments = [
+            ExperimentStatus(
+                section.name,
+                " && ".join(command + where for command in section.command.split(" && ")) if section.command else "",
+                len(section.records),
+                section.left,
+                time_left(store, section) if section.left else None,
+            )
+            for section in found
+        ]
+        running = [note for note in progress_notes(folder_of(store.path)) if note.alive]
+        return cls(store.path, experiments, store.unreadable(), running, given_up(store))
+
+    def lines(self) -> Iterator[str]:
+        """A line for each experiment, then one for each cohort in training."""
+        yield from (each.line() for each in self.experiments)
+        for name, why in self.unreadable.items():
+            yield cannot_be_read(name, why)
+        if not self.experiments:
+            yield f"{self.store}: no experiment was asked for yet"
+        for note in self.running:
             yield f"running: {note.title}{_how_far(note)} ({note.where})"
-    for row in given_up(store):
-        yield f"failed: {row.title}, {row.failed}: {row.reason}"
+        for row in self.failed:
+            yield f"failed: {row.title}, {row.failed}: {row.reason}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "experiments": [each.to_json() for each in self.experiments],
+            "unreadable": [{"name": name, "reason": why} for name, why in self.unreadable.items()],
+            "running": [_running(note) for note in self.running],
+            "failed": [{"cohort": row.title, "time": row.failed, "reason": row.reason} for row in self.failed],
+        }
 
 
-def _command(section: Section, where: str) -> str:
-    """The commands that train the rest, each with its store."""
-    if not section.command:
-        return "some of it was asked for in Python; ask for it there again"
-    return " && ".join(command + where for command in section.command.split(" && "))
+def _running(note: Note) -> dict[str, Any]:
+    far = note.progress
+    plain = {"cohort": note.title, "process": note.process, "machine": note.machine}
+    where = {"task": far.task + 1, "tasks": far.tasks, "step": far.step, "steps": far.steps} if far else {}
+    return plain | where
 
 
 def _how_far(note: Note) -> str:

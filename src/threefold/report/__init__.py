@@ -7,13 +7,14 @@ from pathlib import Path
 
 from threefold.experiments.section import Section
 
-FORMATS = ("terminal", "markdown", "latex", "csv", "html")
+FORMATS = ("terminal", "markdown", "latex", "csv", "html", "json")
 HEADS = {  # how a file begins: a later report replaces only files that begin like this
     "terminal": "threefold report\n",
     "markdown": "<!-- threefold report -->\n",
     "latex": "% threefold report\n",
     "csv": "experiment,stream,scenario,task_id_in,approach,method,written,",
     "html": "<!-- threefold report -->\n",
+    "json": '{\n  "unit": "per cent",\n  "experiments": [',
 }
 
 __all__ = ["FORMATS", "HEADS", "render", "save_figures"]
@@ -22,11 +23,12 @@ __all__ = ["FORMATS", "HEADS", "render", "save_figures"]
 def render(sections: Sequence[Section], format: str = "terminal", *, plain: bool = False) -> str:
     """The report in one of `FORMATS`. `plain`: the terminal's without colours, 120 columns wide, as for a file."""
     from threefold.errors import unknown
-    from threefold.report import html, latex, markdown, tables_csv
+    from threefold.report import as_json, html, latex, markdown, tables_csv
 
     if format == "terminal":
         return _terminal(sections, plain or not sys.stdout.isatty())
     renderers = {"markdown": markdown.render, "latex": latex.render, "csv": tables_csv.render, "html": html.render}
+    renderers["json"] = as_json.render
     if format not in renderers:
         raise unknown("format", format, FORMATS)
     return renderers[format](sections)

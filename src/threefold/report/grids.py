@@ -1,20 +1,23 @@
 """Figures D.1 and D.2: accuracy over hyperparameters, and the values that each rule selects."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from threefold.experiments import Cell, Result, Section
-from threefold.methods import Method, paper
+from threefold.methods import paper
 from threefold.report.formatting import short, untuned
 from threefold.report.labels import tell_apart
 from threefold.report.panels import By, Chart, Choice, Line, Mark, Panel, Selected, seeds_of
 
-Axis = tuple[str, str]  # part, hyperparameter
+Axis = tuple[str, str]  # a part, or TRAINING, and the hyperparameter
 Values = dict[Axis, float]
+
+TRAINING = ""  # of the network, the optimiser and the other settings
+SETTINGS = {"iters": "training iterations per task", "epochs": "epochs per task", "batch": "samples in a batch"}
 
 ALIKE = 0.01  # of a per cent: less than one image of a task
 ALL_ALIKE = "no choice: all alike"
@@ -37,22 +40,20 @@ def grids(section: Section, tables: Sequence[Result]) -> list[Chart]:
 
 def _searches(section: Section, results: Sequence[Result], tables: Sequence[Result]) -> "Iterator[Search]":
     for method in dict.fromkeys(r.cell.method.name for r in results):
-        group = [r for r in results if r.cell.method.name == method]
-        axes = _axes(group)
-        if not axes:
-            continue
-        items = []
-        for cell in (r.cell for r in group):
-            place = (cell.scenario.title, *(value_of(cell.method, axis) for axis in axes))
-            items.append((untuned(cell.method), place, cell.spec()))
-        searched: dict[tuple[str, str], list[Result]] = {}
-        for name, result in zip(tell_apart(items), group, strict=True):
-            searched.setdefault((name, result.cell.scenario.title), []).append(result)
-        for (name, _), some in searched.items():
-            like = some[0].cell
+        kinds: dict[Hashable, list[Result]] = {}
+        for result in results:
+            if result.cell.method.name == method:
+                kinds.setdefault(_hyperparameters(result.cell), []).append(result)
+        searched = [(result, axes) for group in kinds.values() if (axes := _axes(group)) for result in group]
+        items = [(untuned(r.cell.method), r.cell.scenario.title, _fixed(r.cell, axes)) for r, axes in searched]
+        panels: dict[tuple[str, str], list[tuple[Result, list[Axis]]]] = {}
+        for name, found in zip(tell_apart(items), searched, strict=True):
+            panels.setdefault((name, found[0].cell.scenario.title), []).append(found)
+        for (name, _), some in panels.items():
+            like, axes = some[0][0].cell, some[0][1]
             held = [r for r in section.validation if _kind(r.cell) == _kind(like)]
-            held = [r for r in held if _fixed(r.cell, axes) == _fixed(like, axes)]
-            yield Search(name, some, held, tables, axes)
+            held = [r for r in held if _learning(r.cell, axes) == _learning(like, axes)]
+            yield Search(name, [result for result, _ in some], held, tables, axes)
 
 
 def _kind(cell: Cell) -> tuple[str, str, str]:
@@ -60,27 +61,58 @@ def _kind(cell: Cell) -> tuple[str, str, str]:
     return cell.method.name, cell.scenario.name, cell.stream.name
 
 
-def _fixed(cell: Cell, axes: Sequence[Axis]) -> dict[Axis, Any]:
-    """The hyperparameters that are not searched."""
-    every = cell.method.hyperparameters()
-    return {(part, name): v for part, own in every.items() for name, v in own.items() if (part, name) not in axes}
+def _hyperparameters(cell: Cell) -> tuple[str, str, bool]:
+    """What cells of a method must have in common to have the same hyperparameters."""
+    return cell.training.network.name, cell.optimizer.name, cell.training.iters is None
+
+
+def _fixed(cell: Cell, axes: Sequence[Axis]) -> dict[str, Any]:
+    """Everything that determines a cell's runs except what is searched."""
+    spec = deepcopy(cell.spec())
+    for of, name in axes:
+        if of == TRAINING:
+            places = [spec["network"]["hyperparameters"], spec["optimizer"]["hyperparameters"], spec["training"]]
+        else:
+            places = [spec["method"]["hyperparameters"].get(of, {})]
+        for place in places:
+            place.pop(name, None)
+    return spec
+
+
+def _learning(cell: Cell, axes: Sequence[Axis]) -> dict[str, Any]:
+    """The same of what learns and how, whatever it learns, and where."""
+    spec = _fixed(cell, axes)
+    training = {name: value for name, value in spec["training"].items() if name not in ("device", "precision")}
+    return {"training": training, **{what: spec[what] for what in ("method", "network", "optimizer")}}
+
+
+def numbers_of(cell: Cell) -> dict[Axis, float]:
+    """All numbers that can be searched: hyperparameters of the method, the network and the optimiser, and settings."""
+    training = cell.training
+    lengths = {"iters": training.iters, "epochs": training.epochs, "batch": training.batch}
+    every = {part.name: part.model_dump() for part in cell.method.parts}
+    every[TRAINING] = training.network.model_dump() | cell.optimizer.model_dump() | lengths
+    return {
+        (of, name): float(value)
+        for of, own in every.items()
+        for name, value in own.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 def _axes(group: Sequence[Result]) -> list[Axis]:
-    """The numeric hyperparameters that take several values in some scenario, sorted by decades covered, then by number
-    of values. At most two are drawn."""
+    """The numbers that take several values in some scenario: the method's own first, sorted by decades covered, then by
+    number of values. At most two are drawn."""
     values: dict[tuple[str, Axis], set[float]] = {}
     for cell in (result.cell for result in group):
-        for part in cell.method.parts:
-            for name, value in part.model_dump().items():
-                if isinstance(value, int | float) and not isinstance(value, bool):
-                    values.setdefault((cell.scenario.name, (part.name, name)), set()).add(float(value))
+        for axis, value in numbers_of(cell).items():
+            values.setdefault((cell.scenario.name, axis), set()).add(value)
     most: dict[Axis, tuple[float, int]] = {}
     for (_, axis), found in values.items():
         if len(found) > 1:
             decades = math.log10(max(found) / min(found)) if min(found) > 0 else 0.0
             most[axis] = max(most.get(axis, (0.0, 0)), (decades, len(found)))
-    return sorted(most, key=lambda axis: most[axis], reverse=True)[:2]
+    return sorted(most, key=lambda axis: (axis[0] != TRAINING, most[axis]), reverse=True)[:2]
 
 
 @dataclass(frozen=True)
@@ -102,8 +134,8 @@ class Search:
         first, *second = self.axes
         by_shade: dict[float | None, dict[float, Result]] = {}
         for result in self.results:
-            shade = value_of(result.cell.method, second[0]) if second else None
-            by_shade.setdefault(shade, {})[value_of(result.cell.method, first)] = result
+            values = numbers_of(result.cell)
+            by_shade.setdefault(values[second[0]] if second else None, {})[values[first]] = result
         shades = sorted(by_shade, key=lambda value: value or 0)
         lines, marks = [], []
         for place, shade in enumerate(shades):
@@ -143,14 +175,19 @@ class Search:
         return found
 
     def _papers(self) -> Values | None:
-        cell = self.cell
-        known = {axis: paper.chosen(cell.stream.name, cell.scenario.name, axis[0]).get(axis[1]) for axis in self.axes}
+        cell, usual = self.cell, self.cell.stream.defaults
+        trained = {"iters": usual.iters, "lr": usual.lr, "width": usual.hidden, "batch": usual.batch}
+        known: dict[Axis, Any] = {}
+        for of, name in self.axes:
+            chosen = trained if of == TRAINING else paper.chosen(cell.stream.name, cell.scenario.name, of)
+            known[of, name] = chosen.get(name)
         if None in known.values() or not cell.published():
             return None
         return {axis: float(value) for axis, value in known.items() if value is not None}
 
     def _at(self, result: Result) -> Values:
-        return {axis: value_of(result.cell.method, axis) for axis in self.axes}
+        values = numbers_of(result.cell)
+        return {axis: values[axis] for axis in self.axes if axis in values}
 
     def choice(self, values: Values) -> Choice:
         """The values in the paper's notation, and their accuracy in this grid, or else in a table."""
@@ -160,16 +197,9 @@ class Search:
                 return Choice(text, result.accuracy)
         for result in self.tables:
             alike = _kind(result.cell) == _kind(self.cell) and self._at(result) == values
-            if alike and self._spec(result.cell) == self._spec(self.cell):
+            if alike and _fixed(result.cell, self.axes) == _fixed(self.cell, self.axes):
                 return Choice(text, result.accuracy, elsewhere=True)
         return Choice(text)
-
-    def _spec(self, cell: Cell) -> dict[str, Any]:
-        """Everything that determines a cell's runs except the searched hyperparameters."""
-        spec = deepcopy(cell.spec())
-        for part, name in self.axes:
-            spec["method"]["hyperparameters"][part].pop(name, None)
-        return spec
 
     def _by_the_first_task(self) -> Choice | None:
         """The choice by the first task alone; none if the first task does not depend on the hyperparameters."""
@@ -193,10 +223,6 @@ def _first_accuracy(result: Result) -> float:
 
 def _best(results: Sequence[Result], score: Callable[[Result], float]) -> Result | None:
     return max((result for result in results if not math.isnan(score(result))), key=score, default=None)
-
-
-def value_of(method: Method, axis: Axis) -> float:
-    return float(next(getattr(part, axis[1]) for part in method.parts if part.name == axis[0]))
 
 
 def _seeds(searches: Sequence[Search]) -> str:
@@ -227,9 +253,12 @@ def _key(panels: Sequence[Panel]) -> str:
 
 
 def _meaning(cell: Cell, axis: Axis) -> str:
-    part = next(p for p in cell.method.parts if p.name == axis[0])
-    field = type(part).model_fields.get(axis[1])
-    return (field.description if field else None) or axis[1]
+    of, name = axis
+    owners = [cell.training.network, cell.optimizer] if of == TRAINING else cell.method.parts
+    known = [getattr(type(owner), "model_fields", {}) for owner in owners if of in (TRAINING, owner.name)]
+    fields = [fields.get(name) for fields in known]
+    meanings = [field.description for field in fields if field and field.description]
+    return meanings[0].partition(";")[0] if meanings else SETTINGS.get(name, name)
 
 
 def _symbol(cell: Cell, axis: Axis) -> str:

@@ -265,8 +265,8 @@ def test_a_mean_on_the_page_is_the_mean_of_the_rows(generate: ModuleType) -> Non
 
 
 def test_what_is_said_of_other_readings_is_what_the_rows_say(generate: ModuleType) -> None:
-    """The sentences of docs/reproduction.md that are not generated: batches of 256, and the same seeds both ways."""
-    page = " ".join((ROOT / "docs" / "reproduction.md").read_text("utf-8").split())
+    """The sentences of docs/readings.md that are not generated: batches of 256, and the same seeds both ways."""
+    page = " ".join((ROOT / "docs" / "readings.md").read_text("utf-8").split())
     twice: dict[int, float] = {}
     gated: dict[tuple[str, str], dict[int, float]] = {}
     for record in stored(generate.ROWS):

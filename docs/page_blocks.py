@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from threefold.experiments import Section
+from threefold.methods import METHODS
 from threefold.report import markdown
 from threefold.report.document import Block, Heading, Items, Text, below, comparison, evidence, metrics, opening
 from threefold.report.during_training import SEEN
@@ -89,6 +90,19 @@ def lost_and_regained(section: Section) -> str:
         "What a switch of tasks takes from the accuracy on earlier tasks and training on the new task gives back, in"
         f" points, and the steps until nine tenths are back. {' '.join(told)}"
     )
+
+
+def methods() -> str:
+    """The methods in Python and on the command line, with their hyperparameters."""
+    lines = ["| Python | command line | hyperparameters |", "| :-- | :-- | :-- |"]
+    for entry in METHODS.values():
+        told = []
+        for name, field in entry.part.model_fields.items() if entry.part else ():
+            default = "" if field.default is None else f" = {field.default}"
+            told.append(f"`{name}`{default}: {markdown.escape(field.description or '')}")
+        named = f"`{entry.part.__name__}`" if entry.part else '`"none"`'
+        lines.append(f"| {named} | `{entry.name}` | {'; '.join(told) or DASH} |")
+    return "\n".join(lines)
 
 
 def anchor(title: str) -> str:

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from meanwhile import stands_in, stood_in
-from page_blocks import SHORT, anchor, lost_and_regained, methods, pictures, tables
+from meanwhile import TO_BE_RUN, stands_in, stood_in
+from page_blocks import SHORT, anchor, block_or_folded, lost_and_regained, methods, pictures, tables
 
 from threefold.experiments import Cell, Section, sections
 from threefold.experiments.description import written
@@ -238,7 +238,7 @@ def figures(by_name: Mapping[str, Section]) -> str:
             if chart.selected:
                 told.append(markdown.block(selected(chart)))
             said = statements(section, chart)
-            told += [markdown.block(block) for block in claims(said)]
+            told += [block_or_folded(block) for block in claims(said)]
             if doubtful := [f"{each.title}. {SAID[each.title]}" for each in said if each.title in SAID]:
                 told += ["On what does not hold, or cannot be told:", markdown.block(Items(doubtful))]
         told.append(markdown.block(Items(remarks(section))))
@@ -309,10 +309,10 @@ def further(by_name: Mapping[str, Section]) -> str:
 
 
 def brief(by_name: Mapping[str, Section]) -> str:
-    """Table 4: the numbers, and by which rule they were trained."""
-    blocks: list[Block] = [comparison(board) for name in TABLES[:1] for board in result_tables(by_name[name])]
-    rules = dict.fromkeys(str(rule["text"]) for name in TABLES[:1] for rule in by_name[name].rules)
-    blocks.append(Text(" ".join(rules)))
+    """Table 4: the numbers, and which of them are of earlier runs."""
+    blocks: list[Block] = [comparison(board) for board in result_tables(by_name[TABLES[0]])]
+    rules = [str(rule["text"]) for rule in by_name[TABLES[0]].rules]
+    blocks += [Text(rule) for rule in rules if rule.startswith(TO_BE_RUN)]
     return "\n\n".join(markdown.block(block) for block in blocks)
 
 

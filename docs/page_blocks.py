@@ -7,7 +7,7 @@ from pathlib import Path
 from threefold.experiments import Section
 from threefold.methods import METHODS
 from threefold.report import markdown
-from threefold.report.document import Block, Heading, Items, Text, below, comparison, evidence, metrics, opening
+from threefold.report.document import Block, Heading, Items, Table, Text, below, comparison, evidence, metrics, opening
 from threefold.report.during_training import SEEN
 from threefold.report.formatting import DASH, number, plus_minus, untuned
 from threefold.report.metric_table import OF_CURVES, metric_tables
@@ -55,6 +55,11 @@ def _behind(table: ResultTable) -> Mapping[str, Sequence[Block]]:
 
 def _folded(title: str, blocks: Sequence[Block]) -> str:
     return f'<details markdown="1">\n<summary>{title}</summary>\n\n{written(blocks)}\n\n</details>'
+
+
+def block_or_folded(block: Block) -> str:
+    """A block of a page; a table is folded under its caption."""
+    return _folded(f"Numbers: {block.caption}", [block]) if isinstance(block, Table) else markdown.block(block)
 
 
 def pictures(drawn: Iterable[tuple[Section, Chart, Path, str]]) -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fake_sections import a_table, grids, table_b1
+from fake_sections import a_table, table_b1
 from playwright.sync_api import sync_playwright
 from real_browser import QUIET, browser
 
@@ -10,17 +10,13 @@ from threefold.experiments import Section
 from threefold.report import render
 
 LONG = [f"{name}:reduction={how},replayed_for=every" for name in ("lwf", "dgr-distill") for how in ("sum", "mean")]
-    f"{name}:reduction={reduction},replayed_for=every"
-    for name in ("lwf", "dgr-distill")
-    for reduction in ("sum", "mean")
-]
 
 
 def test_tables_stay_on_the_page(tmp_path: Path) -> None:
-    named, hidden = a_table(of="permuted-mnist", name="table5", methods=LONG, seeds=3), table_b1(seeds=3)
+    named, hidden = a_table(of="permuted-mnist", name="table5", methods=LONG, seeds=2), table_b1(seeds=2)
     both = Section("readings", "Readings of the text", "table", [*named.results, *hidden.results])
     file = tmp_path / "report.html"
-    file.write_text(render([both, grids(seeds=2, decays=[0.5, 1.0])], "html"), encoding="utf-8")
+    file.write_text(render([both, hidden], "html"), encoding="utf-8")
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=browser(), args=[*QUIET])
         for width in (390, 800, 1280):
@@ -30,6 +26,6 @@ def test_tables_stay_on_the_page(tmp_path: Path) -> None:
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
             summary = page.locator("table.summary")
             assert summary.evaluate("each => each.getBoundingClientRect().right <= innerWidth"), width
-        board = page.locator("table.board")
+        board = page.locator("table.board").first
         assert board.evaluate("each => each.getBoundingClientRect().right <= innerWidth"), "with long names"
         opened.close()

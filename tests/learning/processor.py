@@ -1,4 +1,4 @@
-"""What rounds: `python tests/learning/processor.py` prints it."""
+"""The processor and libraries that rounding depends on: `python tests/learning/processor.py` prints them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The processor and libraries that rounding depends on: `python tests/learning/processor.py` prints them."""
+"""What rounding depends on, the processor and its instructions: `python tests/learning/processor.py` prints them."""
 
 from pathlib import Path
 

@@ -17,6 +17,8 @@ READ = {  # the options by which a text can be read in more than one way
     "icarl": ("temperature",),
 }
 
+TO_BE_RUN = "Still to be run"
+
 
 def stood_in(by_name: Mapping[str, Section], names: Iterable[str]) -> dict[str, Section]:
     """The sections; in those of these names, cells that lack runs are shown by the nearest reading that has more."""
@@ -67,7 +69,7 @@ def _told(taken: Mapping[Cell, Result]) -> dict[str, Any]:
         name = f"{untuned(own_parts(wanted))} with {', '.join(differing)}"
         texts.setdefault((wanted.stream.title, name), []).append(where)
     told = "; ".join(f"{name} ({stream}: {', '.join(where)})" for (stream, name), where in texts.items())
-    return {"text": f"Still to be run by this rule, and shown as an earlier run had it: {told}.", "options": options}
+    return {"text": f"{TO_BE_RUN} by this rule, and shown as an earlier run had it: {told}.", "options": options}
 
 
 def _alike(one: Cell, other: Cell) -> int:

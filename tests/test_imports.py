@@ -1,4 +1,4 @@
-"""Imports go one way, also those inside functions: what is further down knows nothing of what is above it."""
+"""Imports go one way through the packages, including imports inside functions."""
 
 import ast
 from collections.abc import Iterator

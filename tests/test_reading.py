@@ -1,4 +1,4 @@
-"""Files that others made, read within limits: nothing waits, nothing fills the memory, nothing is walked for ever."""
+"""Untrusted files are read within limits: no blocking, no unbounded memory, no endless nesting."""
 
 import gzip
 import json

@@ -1,6 +1,7 @@
 """A release can be made: the wheel and the sdist hold what is needed, and what they install runs."""
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -62,6 +63,13 @@ def test_a_source_tree_that_is_not_installed_knows_its_version(tmp_path: Path) -
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == threefold.__version__
+
+
+def test_windows_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
+    with pytest.raises(ImportError, match=r"^threefold runs on Linux and macOS; on Windows run it in WSL, .*\.$"):
+        runpy.run_path(str(ROOT / "src" / "threefold" / "__init__.py"))
 
 
 def test_every_name_that_is_offered_is_there() -> None:

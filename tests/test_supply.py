@@ -1,4 +1,4 @@
-"""Where our own tools and packages come from: by sums, and with a word before anything is installed."""
+"""Packages are pinned by hash, and `make test` says so before it installs anything."""
 
 import os
 import re

@@ -6,8 +6,13 @@ result = threefold.run("split-mnist", scenario="class", method="offline", seeds=
 result.accuracy.mean, result.accuracy.sem, result.matrix.shape  # per cent, …, (20, 5, 5)
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+if sys.platform == "win32":  # which has no fcntl locks and no SIGHUP
+    sys.tracebacklimit = 0  # one sentence, from the command too
+    raise ImportError("threefold runs on Linux and macOS; on Windows run it in WSL, the Windows Subsystem for Linux.")
 
 if TYPE_CHECKING:
     from threefold.data import Dataset, load, register_dataset

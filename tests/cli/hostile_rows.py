@@ -1,4 +1,4 @@
-"""Files of rows that somebody else wrote, with whatever they like in them; and all that reads a store."""
+"""Files of rows with hostile content, and every command that reads a store."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""All output units active from the start: asked for by command, in a file and in Python, and told in reports."""
+"""`active=all`, all output units active from the start: on the command line, in files, in Python and in reports."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP, from the first moment to the last: nothing lost, a sentence, and a status that tells."""
+"""Ctrl-C, SIGTERM and SIGHUP at any time: nothing is lost, one sentence, and the right exit status."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Streams on the command line: each is trained, shown, reported, counted and exported by its name and options."""
+"""Streams on the command line: trained, listed, reported and exported by name and options."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""`experiment`, `report` and `status` on stores of every kind: what they show, and what they refuse."""
+"""`experiment`, `report` and `status` on different stores: what they show, and what they refuse."""
 
 import json
 import os

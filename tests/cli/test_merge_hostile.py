@@ -1,4 +1,4 @@
-"""What passes `merge` never breaks a report, a count, an export or the live page; what does not pass writes nothing."""
+"""Rows that `merge` accepts never break a report, status, export or the live page; rejected ones write nothing."""
 
 import json
 import math

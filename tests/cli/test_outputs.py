@@ -1,4 +1,4 @@
-"""What commands write to files and to standard output, when the disk is full, the names are odd or a writer fails."""
+"""Output files and standard output when the disk is full, names are odd or a writer fails."""
 
 import errno
 import json

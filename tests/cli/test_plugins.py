@@ -1,4 +1,4 @@
-"""Code of the user's that registers what it has: the page on plug-ins, followed as it stands."""
+"""Plug-ins: the code and commands of docs/plugins.md, run as written."""
 
 import csv
 import os

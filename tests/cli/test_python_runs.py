@@ -1,4 +1,4 @@
-"""What Python asks for is remembered, reported and found again like what the command line asks for."""
+"""Runs made from Python are stored, reported and reused like those of the command line."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Some of a store: reports and exports of it, and forgetting it."""
+"""Reporting, exporting and forgetting some of the runs in a store."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, or read by somebody who has enough: a sentence, or nothing to be seen."""
+"""Standard streams that are closed, full, or closed early by their reader: one sentence, or silence."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Imported once by the server that the tests' processes are forked from, so that none of them has to warm up torch."""
+"""Imported once by the server that test processes are forked from, so that none has to import torch again."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""What travels to a worker comes out as it went in, and is small; data are looked for on the worker first."""
+"""What is sent to a worker arrives unchanged and is small; datasets are looked up on the worker first."""
 
 import pickle
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Two Ray nodes on this machine, cells to train on them, and a method that gets into trouble when it is told to."""
+"""Two Ray nodes on this machine, cells to train on them, and a method that fails on demand."""
 
 import os
 import signal

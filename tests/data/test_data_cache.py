@@ -1,4 +1,4 @@
-"""The data folder: what is found there, what is set aside, and what a killed or second process may do to it."""
+"""The data folder: files found, damaged files renamed, and killed or concurrent processes."""
 
 import gzip
 import logging

@@ -1,4 +1,4 @@
-"""The mirrors, against a server that is slow, lies, breaks off or says nothing."""
+"""The mirrors, against a server that is slow, sends wrong data, breaks off or does not answer."""
 
 import time
 from email.message import Message

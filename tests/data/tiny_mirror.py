@@ -1,4 +1,4 @@
-"""A dataset of a few kilobytes, and a mirror of it that can misbehave in every way we know of.
+"""A dataset of a few kilobytes, and a mirror of it with every failure we know of.
 
 Also a program: `python tiny_mirror.py ROOT URL…` fetches it from these mirrors, for tests that need other processes.
 """

@@ -1,4 +1,4 @@
-"""The pages of docs/ as tests see them: their blocks, their tables, and a desk to follow them at."""
+"""The pages of docs/ for tests: their code blocks and tables, and a folder in which to run them."""
 
 import gzip
 import io

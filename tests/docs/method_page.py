@@ -1,4 +1,4 @@
-"""What the tests of docs/your-own-method.md share: the page followed to its end, and its methods."""
+"""Shared by the tests of docs/your-own-method.md: the page's settings and its classes."""
 
 import re
 

@@ -115,7 +115,7 @@ def test_what_the_paper_has_not_is_drawn_and_told_once_its_rows_are_there(
     }
     ours = {name: rows[name] for name in generate.TABLES} | made
     told = generate.further(ours)
-    assert told.count("Nothing published judges these numbers.") == 3
+    assert told.count("There are no published numbers to compare these with.") == 3
     gap, free, spread = told.split("\n## ")[-3:]
     for wanted in (
         "](figures/stability.svg)",
@@ -128,7 +128,7 @@ def test_what_the_paper_has_not_is_drawn_and_told_once_its_rows_are_there(
     assert f"Task-IL: ER {mean.mean:.2f} ± {mean.sem:.2f} (" in gap
     assert "less than a point: " in gap
     assert "| Baselines | None |" in free
-    assert "published" not in free.replace("Nothing published", ""), "and no column of theirs"
+    assert "published" not in free.replace("no published numbers", ""), "and no column of theirs"
     assert "](figures/orders.svg)" in spread
     assert re.search(r"\| None \| [\d.]+ \(SD [\d.]+, n = 2\) \| [\d.]+ \(SD [\d.]+, n = 2\) \|", spread)
     names = {path.name for path in generate.draw(ours)}
@@ -265,8 +265,8 @@ def test_a_mean_on_the_page_is_the_mean_of_the_rows(generate: ModuleType) -> Non
 
 
 def test_what_is_said_of_other_readings_is_what_the_rows_say(generate: ModuleType) -> None:
-    """The sentences of docs/reproduction.md that are not generated: batches of 256, and the same seeds both ways."""
-    page = " ".join((ROOT / "docs" / "reproduction.md").read_text("utf-8").split())
+    """The sentences of docs/readings.md that are not generated: batches of 256, and the same seeds both ways."""
+    page = " ".join((ROOT / "docs" / "readings.md").read_text("utf-8").split())
     twice: dict[int, float] = {}
     gated: dict[tuple[str, str], dict[int, float]] = {}
     for record in stored(generate.ROWS):

@@ -1,4 +1,4 @@
-"""docs/your-own-method.md: its code, its methods' worth, its refusals."""
+"""docs/your-own-method.md: its code runs, its methods reduce forgetting, its refusals are as described."""
 
 import ast
 import inspect

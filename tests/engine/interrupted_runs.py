@@ -1,4 +1,4 @@
-"""A run that is interrupted and goes on, and one that is not disturbed."""
+"""A run that is interrupted and continued, and the same run without interruption."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Continual learning the plain way: one network, one sample's units, one optimiser at a time, in float64.
+"""A reference implementation: one network, one sample and one optimiser at a time, in float64.
 
 Nothing here uses threefold's engine, scenarios or networks; the scenarios are spelled out where they differ.
 """

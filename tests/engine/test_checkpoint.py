@@ -1,4 +1,4 @@
-"""Kill it anywhere: the same call goes on, and ends bit for bit where an undisturbed run ends."""
+"""Training killed at any point: the same call continues, and its result is bit for bit that of an uninterrupted run."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""A damaged checkpoint is set aside and never used; a good one that cannot be read now stays."""
+"""A damaged checkpoint is renamed and never used; an intact one that cannot be read now is kept."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Batches against pictures and targets put together by hand."""
+"""Batches against images and targets assembled by hand."""
 
 import gc
 import weakref

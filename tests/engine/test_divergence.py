@@ -1,4 +1,4 @@
-"""A replica whose numbers are not finite is marked, and leaves the others alone."""
+"""A replica with non-finite numbers is marked as diverged and does not affect the others."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Batches of one label: what `OfLabel` asks for, against the labels of the data."""
+"""Batches of one label (`OfLabel`), against the labels of the data."""
 
 import pytest
 import torch

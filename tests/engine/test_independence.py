@@ -1,4 +1,4 @@
-"""A run does not depend on what it is trained with: on a CPU it comes to the same alone and in any stack, bit for bit.
+"""A run does not depend on the other runs in its stack: on a CPU its result is bit for bit that of the run alone.
 
 All widths here are multiples of 16: inputs, hidden units, output units, latent variables, batches. With others, the
 last numbers of a stacked tensor do not fill a vector, and PyTorch's kernels (Adam's, the sigmoid's) round those in

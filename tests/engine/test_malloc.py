@@ -1,4 +1,4 @@
-"""Memory that a step frees stays with the process."""
+"""Memory that a step frees is not returned to the system."""
 
 import subprocess
 import sys

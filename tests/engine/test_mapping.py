@@ -1,4 +1,4 @@
-"""A function of one network for all replicas: mapped, one by one, and in a plain loop it comes to the same."""
+"""A function of one network for all replicas: vmap, one by one, and a plain loop give the same result."""
 
 from typing import NamedTuple
 

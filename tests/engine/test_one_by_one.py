@@ -1,4 +1,4 @@
-"""Modules that cannot be mapped over replicas are trained one by one, and learn what they would learn otherwise."""
+"""Modules that vmap cannot map are trained one by one, with the same result."""
 
 import subprocess
 import sys

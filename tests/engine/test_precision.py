@@ -1,4 +1,4 @@
-"""What `precision` says holds for convolutions as for products, while training lasts and no longer."""
+"""`precision` applies to convolutions and matrix products, during training only."""
 
 import pytest
 import torch

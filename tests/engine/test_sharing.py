@@ -1,4 +1,4 @@
-"""What several runs share is trained once, and each comes to what it comes to alone, in every bit."""
+"""What several runs share is trained once, and each result is bit for bit that of the run alone."""
 
 import gc
 import weakref

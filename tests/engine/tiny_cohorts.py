@@ -1,4 +1,4 @@
-"""Small data and short cohorts, and what can be seen of a cohort from outside while it trains."""
+"""Small data and short cohorts for tests, and recorders of what a cohort reports while it trains."""
 
 from dataclasses import dataclass, field, replace
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""A store of a test's own, and what training undisturbed gives."""
+"""A store for each test, and the results of uninterrupted training."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Cells on small data, how to train them, and processes that see little memory or are killed half-way."""
+"""Cells on small data, and processes that have little memory or are killed half-way."""
 
 from collections.abc import Callable, Sequence
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Tests during training are counted before anything is trained, and what they would find must fit into a store."""
+"""The number of tests during training is limited before training starts, so that results fit into a store."""
 
 from pathlib import Path
 from typing import Any

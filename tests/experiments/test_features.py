@@ -1,4 +1,4 @@
-"""Frozen features: data that pass once through a function or a pretrained network, and are learned from."""
+"""Frozen features: data passed once through a function or a pretrained network before training."""
 
 import pickle
 import sys

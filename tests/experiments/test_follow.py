@@ -1,4 +1,4 @@
-"""What is remembered of an experiment is what its file asks for now."""
+"""A stored experiment follows its file: cells removed from the file are no longer shown."""
 
 import json
 import sqlite3

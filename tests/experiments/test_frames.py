@@ -1,4 +1,4 @@
-"""From the command to a step it is not far: whoever looks at a stack can see where they are."""
+"""At most eight of our frames lie between the command and a training step."""
 
 import sys
 import traceback

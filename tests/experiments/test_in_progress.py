@@ -1,4 +1,4 @@
-"""What was begun goes on as it was cut, whatever memory is free."""
+"""A started cohort continues with the same division into stacks, however much memory is free."""
 
 from pathlib import Path
 from typing import Any

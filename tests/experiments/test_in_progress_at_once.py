@@ -1,4 +1,4 @@
-"""No run is trained twice, whatever memory each process sees, and nothing is left beside the store."""
+"""Several processes at once: no run is trained twice, and no files are left beside the store."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What a part keeps to look at later comes back from the store as it was."""
+"""What a part keeps for later inspection is read back from the store unchanged."""
 
 import re
 from base64 import b64decode

@@ -1,4 +1,4 @@
-"""Accuracy during training, as runs keep it: what a run finds does not depend on those beside it."""
+"""Stored accuracy during training: a run's curve does not depend on the other runs in its stack."""
 
 import pytest
 import torch

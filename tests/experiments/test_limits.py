@@ -1,4 +1,4 @@
-"""Sizes beyond any machine are refused before anything is built, and large plans before they are made."""
+"""Impossible sizes are refused before anything is allocated, and huge plans before they are made."""
 
 import re
 import time

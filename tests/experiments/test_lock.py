@@ -1,4 +1,4 @@
-"""A process has a lock as long as it lives, whatever happens to the files in its folder."""
+"""A process holds its lock until it ends, whatever happens to the files in its folder."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""Cohorts that do not fit into memory are halved, and every cell comes to what it comes to alone."""
+"""Cohorts that do not fit into memory are halved, without any change of results."""
 
 import weakref
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which git revision a row names: that of threefold's own source, or none; and git runs nothing on the way."""
+"""The git revision in a row: that of threefold's own source, or none, read without running hooks or filters."""
 
 import os
 import subprocess

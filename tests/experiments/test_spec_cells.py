@@ -1,4 +1,4 @@
-"""What an experiment's file becomes: a list is a grid, and options cut it down."""
+"""The cells of an experiment's file: a list is a grid, and options select from it."""
 
 import shlex
 from collections.abc import Callable, Sequence

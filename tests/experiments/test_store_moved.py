@@ -1,4 +1,4 @@
-"""A store that is moved, deleted or replaced under a running command: nothing is lost, and it is told."""
+"""A store that is moved, deleted or replaced while a command runs: nothing is lost, and an error says so."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Choosing hyperparameters without peeking: nothing but training data of the first tasks is looked at."""
+"""Choosing hyperparameters by held-out data: only training data of the first tasks is used."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What was found during training, in every export, beside what is stored."""
+"""Accuracies during training, in every export format, against the store."""
 
 import csv
 import io

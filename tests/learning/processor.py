@@ -1,4 +1,4 @@
-"""What rounds: `python tests/learning/processor.py` prints it."""
+"""What rounding depends on, the processor and its instructions: `python tests/learning/processor.py` prints them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A change that alters learning is noticed: a few cheap cells are trained again and compared with what is stored.
+"""A change of results is noticed: a few cheap cells are trained again and compared with stored rows.
 
 The stored rows, and the processor that they were made with, are from
 

@@ -1,4 +1,4 @@
-"""All methods by name, with numbers that suit tiny data, and what a process killed after a task leaves."""
+"""All methods by name, with hyperparameters for tiny data, and the checkpoint of a process killed after a task."""
 
 import shutil
 from io import BytesIO

@@ -1,4 +1,4 @@
-"""One network on its way through a whole stream, by plain loops in float64: unequal tasks, or tasks without ends.
+"""One network trained on a whole stream by plain loops in float64: unequal tasks, or no task boundaries.
 
 It is told which samples and random numbers came at each step, and the first weights, and nothing else. Units, masks,
 losses, budgets, herding, Fisher information, reservoirs and the clock are its own; nothing here is threefold's.

@@ -1,4 +1,4 @@
-"""What parts return for each parameter is put in order, and what does not fit is told."""
+"""What parts return for each parameter is put in order; a value that does not fit is an error."""
 
 import pytest
 import torch

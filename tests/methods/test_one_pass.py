@@ -1,4 +1,4 @@
-"""Current and replayed samples go through the classifier together."""
+"""Current and replayed samples go through the classifier in one pass."""
 
 import pytest
 from tiny_stack import TinyStack

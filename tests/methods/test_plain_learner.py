@@ -1,4 +1,4 @@
-"""Whole runs beside a plain loop of one network: tasks of unequal sizes, and streams whose tasks have no ends."""
+"""Whole runs against a plain loop over one network: tasks of unequal sizes, and streams without task boundaries."""
 
 from unittest.mock import patch
 

@@ -1,4 +1,4 @@
-"""The generator: its loss against its two terms, and what it dreams against the decoder written out (section A.3)."""
+"""The generator: its loss against its two terms, and its samples against the decoder written out (section A.3)."""
 
 import math
 

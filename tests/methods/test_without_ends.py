@@ -1,4 +1,4 @@
-"""Streams whose tasks have no ends: kills, and what cannot be done there."""
+"""Streams without task boundaries: interrupted runs, and methods that are refused there."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Context-dependent gating: which units, for whom, and that nothing leaks through a closed gate (section 3.1)."""
+"""Context-dependent gating: which units are gated in which task, and that a gated unit has no effect (section 3.1)."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Stacks of tiny networks whose tasks and steps are taken by hand, in float64."""
+"""Stacks of tiny networks in float64, stepped by hand."""
 
 from functools import partial
 

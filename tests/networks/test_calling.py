@@ -1,4 +1,4 @@
-"""A module called with values that are not its own: as PyTorch's functional_call does it, and nothing stays behind."""
+"""Calling a module with other parameters: same result as PyTorch's functional_call, module unchanged afterwards."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Dropout from addressed randomness: its numbers, and which units fall out of which network at which step."""
+"""Dropout from addressed randomness: its values, and which units are dropped in which network at which step."""
 
 import pytest
 import torch

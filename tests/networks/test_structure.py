@@ -1,4 +1,4 @@
-"""What is found out about a classifier, against what is written down here layer by layer; and what is refused."""
+"""The detected structure of a classifier, against layer lists written by hand; and which modules are refused."""
 
 import pytest
 import torch

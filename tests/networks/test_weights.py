@@ -1,4 +1,4 @@
-"""Weights to begin with: read from files that may be anything, known by what they hold, given to replicas by seed."""
+"""Initial weights: read from untrusted files, identified by content, assigned to replicas by seed."""
 
 import zipfile
 from collections import OrderedDict

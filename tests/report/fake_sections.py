@@ -1,4 +1,4 @@
-"""Sections from records that were never trained: draws around the published numbers, and shapes that look real."""
+"""Sections of made-up records: accuracies drawn around the published numbers, with realistic shapes."""
 
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -1,4 +1,4 @@
-"""Names that would like to be code."""
+"""Names that contain markup and script code."""
 
 import numpy as np
 

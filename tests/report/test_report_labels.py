@@ -1,4 +1,4 @@
-"""Rows that would have the same name say what differs, in every format alike, and from what is stored alone."""
+"""Rows that would have the same name show what differs, in every format, from stored data only."""
 
 import csv
 import io

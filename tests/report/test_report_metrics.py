@@ -1,4 +1,4 @@
-"""All metrics of a table, in every format, beside what the records say."""
+"""All metrics of a table, in every format, against the records."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What an experiment's rules say is said once, below the table; what was read otherwise is named."""
+"""An experiment's rules appear once, below the table; results that follow other options name them."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The paper's three statements on stored data: on results that were made up, each holds, fails, and cannot be told."""
+"""The paper's three statements on stored data: on made-up results each holds, fails, or is undecided."""
 
 from collections.abc import Callable
 

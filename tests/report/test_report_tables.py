@@ -1,4 +1,4 @@
-"""What the measured numbers are worth, from records that were never trained."""
+"""Verdicts, intervals and notes of result tables, from made-up records."""
 
 import math
 

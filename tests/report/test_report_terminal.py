@@ -1,4 +1,4 @@
-"""The table of the terminal, from records that were never trained."""
+"""The terminal's table, from made-up records."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Small records for the tests of the store, and something that was asked for."""
+"""Small records and a request, for the tests of the store."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Which cohorts are in progress: taken by one at a time, whatever their runs have in common."""
+"""The table of cohorts in progress: each run is claimed by one process at a time."""
 
 import random
 import sqlite3

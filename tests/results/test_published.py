@@ -1,4 +1,4 @@
-"""The published numbers against the paper's own text, and the rule that judges by them."""
+"""The published numbers against the paper's text, and the rule for agreement."""
 
 import math
 

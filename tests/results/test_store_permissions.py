@@ -1,4 +1,4 @@
-"""A store or a folder that is not ours to write. Tests step down to a user without rights, for root has all."""
+"""A store or folder without write permission. As root ignores permissions, tests switch to another user."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""Boundaries: the chance of each task at each step, against trapezoids on a circle and what is drawn in the end."""
+"""Boundaries: each task's probability at each step, against trapezoids written out and against the actual draws."""
 
 from itertools import pairwise
 

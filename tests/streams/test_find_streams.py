@@ -1,4 +1,4 @@
-"""Streams by name: what a text stands for, whatever it is, and streams as a store knows them."""
+"""Streams by name: how any text is parsed, and streams as they are stored."""
 
 import sys
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What a stream's options are written as, on the command line and in reports, is read as what they were."""
+"""The text of a stream's options, on the command line and in reports, parses to the same options."""
 
 import numpy as np
 import pytest

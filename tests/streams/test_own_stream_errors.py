@@ -1,4 +1,4 @@
-"""Whatever is wrong with a stream of the user's is said in one sentence, before anything is trained."""
+"""Errors in a stream of the user's are one sentence, before anything is trained."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""A stream of the user's, a function or a class: what becomes of its tasks, and how it compares with ours."""
+"""A stream of the user's, a function or a class: its tasks, and a comparison with the built-in streams."""
 
 from functools import cached_property, partial
 

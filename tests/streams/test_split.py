@@ -1,4 +1,4 @@
-"""Split: the classes are dealt out over the tasks, every class once."""
+"""Split: every class is in exactly one task."""
 
 from collections import Counter
 

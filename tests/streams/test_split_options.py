@@ -1,4 +1,4 @@
-"""Split with its options: sizes, labels, a larger first task, an order, and what becomes of classes left over."""
+"""Split's options: sizes, labels, a larger first task, an order, and classes left over."""
 
 from hashlib import sha256
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Who is served: this machine, under its own names, reading only; others by token."""
+"""Access: this machine under its own host names, read-only; other machines with a token."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""`threefold watch` and what is wrong with what it was given; the command that trains a cell again."""
+"""`threefold watch`: errors for bad arguments, and the displayed command that trains a cell again."""
 
 import shlex
 import socket

@@ -1,4 +1,4 @@
-"""Too many connections, slow ones, and no file descriptor left: the page stays reachable, quiet, and recovers."""
+"""Too many connections, slow ones, no file descriptors left: the server stays reachable, logs nothing, and recovers."""
 
 import os
 import re

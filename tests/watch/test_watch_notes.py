@@ -1,4 +1,4 @@
-"""Progress notes that are damaged, hostile or no files at all: told to be unreadable, and nothing else suffers."""
+"""Progress notes that are damaged, hostile or not files: reported as unreadable, without effect on anything else."""
 
 import fcntl
 import os

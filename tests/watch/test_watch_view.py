@@ -1,4 +1,4 @@
-"""What the page shows of a store and of the locks beside it, and what it sends when they change."""
+"""What the page shows of a store and its lock files, and which events it sends when they change."""
 
 import fcntl
 import time

@@ -1,4 +1,4 @@
-"""A live page to ask: its server in a thread, on a store of runs that were never trained."""
+"""A live page for tests: its server in a thread, on a store of made-up runs."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Means with honest error bars, and which of them differ.
+"""Means with standard errors, and tests of which of them differ.
 
 A NaN (its run diverged) is not dropped: the mean becomes NaN, as a mean over the seeds that happened to survive would
 flatter the method. To get that mean, leave the seed out explicitly.

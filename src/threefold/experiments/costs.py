@@ -246,8 +246,10 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts multiplications and additions in matrix products and convolutions; elementwise ones are few beside."""
 
     def __init__(self) -> None:
+        from torch.utils.flop_counter import flop_registry  # half a second
+
         super().__init__()  # type: ignore[no-untyped-call]
-        self.number = 0
+        self.counts, self.number = flop_registry, 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -255,11 +257,9 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        from torch.utils.flop_counter import flop_registry
-
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        if count := flop_registry.get(func.overloadpacket):
+        if count := self.counts.get(func.overloadpacket):
             self.number += count(*args, **kwargs, out_val=out)
         return out
 

@@ -8,12 +8,13 @@ from importlib.resources import files
 from threefold.methods.method import Method
 
 BASELINES = "vandeven2019"
+KEY = re.compile(r"[A-Za-z0-9:._+-]+")
 
 
 def citation_of(method: Method) -> list[str]:
     """The keys of the papers of a method's parts, each once; of a user's part, what its `citation` says."""
     keys = [part.citation for part in method.parts] or [BASELINES]
-    return [key for key in dict.fromkeys(keys) if key]
+    return [key for key in dict.fromkeys(keys) if KEY.fullmatch(key)]
 
 
 @cache

@@ -31,7 +31,7 @@ def _chart(section: Section, table: ResultTable) -> Chart:
         if lines:
             panels.append(Panel(table.stream, column, OPERATIONS, True, lines, stream=table.stream))
     seeds = seeds_of([line.values[0] for panel in panels for line in panel.lines]) if panels else ""
-    caption = f"Average accuracy over all tasks on {table.stream} over the {OPERATIONS} of the whole training. Means of {seeds}."
+    caption = f"Average accuracy on {table.stream} over the {OPERATIONS} of the whole training. Means of {seeds}."
     key = "Bars: ± 1 SEM."
     if unknown:
         key += f" Not drawn: {'; '.join(f'{DASH} {row}: {reason}' for row, reason in unknown.items())}"

@@ -287,7 +287,7 @@ def panel_table(chart: Chart, panel: Panel) -> Table:
         rows = [[name, number(value.mean), number(x)] for name, value, x in points]
         return Table(f"{chart.title}: {panel.title}", [named.label, panel.measured, panel.x_label], rows)
     if panel.lines and all(len(line.x) == 1 for line in panel.lines) and not panel.levels:
-        rows = [[line.label, plus_minus(line.values[0]), f"{line.x[0]:.3g}"] for line in panel.lines]
+        rows = [[line.label, plus_minus(line.values[0]), f"{line.x[0]:.2e}".replace("e+", "e")] for line in panel.lines]
         return Table(f"{chart.title}: {panel.title}", ["Method", panel.measured, panel.x_label], rows)
     places = sorted({x for line in panel.lines for x in line.x if not chart.listed or x in chart.listed})
     by_line = [dict(zip(line.x, line.values, strict=True)) for line in panel.lines]

@@ -33,8 +33,9 @@ def shade(place: float) -> str:
 
 
 def color(line: Line) -> str:
-    """The CSS class of a curve's colour."""
-    return f"s{line.hue % len(HUES)}" if line.shade is None else shade(line.shade)
+    """The CSS classes of a curve's colour; where there are more curves than hues, the further ones are dashed."""
+    again = " again" if line.hue >= len(HUES) else ""
+    return f"s{line.hue % len(HUES)}{again}" if line.shade is None else shade(line.shade)
 
 
 class Frame:

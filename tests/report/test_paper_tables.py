@@ -13,21 +13,23 @@ import pytest
 from fake_sections import a_cell, a_result, a_table, budgets, stream
 from hostile import hostile_section
 from rich.cells import cell_len
+from rich.console import Console
 from scipy import stats
 from tiny_lab import Ended
 
 from threefold.errors import ThreefoldError
 from threefold.experiments import Cell, Result, Section
 from threefold.experiments.costs import costs
+from threefold.experiments.selection import Selection
 from threefold.fingerprint import is_ours
 from threefold.methods import METHODS, Method, Part, citation_of, entries, parse
-from threefold.report import HEADS, render
+from threefold.report import HEADS, render, terminal
 from threefold.report.charts import charts
 from threefold.report.document import panel_table
 from threefold.report.figures import save_chart
 from threefold.report.metric_table import COSTS, chosen, columns
 from threefold.report.paper_tables import bests_of, paper_table
-from threefold.report.tables import result_tables
+from threefold.report.tables import incomplete, result_tables
 from threefold.results import Summary, best, summarize
 
 ASKED = ["acc", "forgetting", "bwt", "fwt", "params", "memory", "flops", "seconds"]
@@ -157,6 +159,18 @@ def test_the_terminal_has_them_in_bold_and_fits(section: Section) -> None:
     plain = render([section], "terminal", columns=ASKED, plain=True)
     assert max(map(cell_len, plain.splitlines())) <= 120
     assert "\x1b[1m" not in plain
+    console = Console(file=(text := io.StringIO()), width=80)
+    console.print(terminal.render([section], narrow=True, columns=chosen(ASKED)))
+    assert "…" not in text.getvalue(), "no number is cut off"
+    assert max(map(cell_len, text.getvalue().splitlines())) <= 80
+
+
+def test_what_is_left_of_a_selection() -> None:
+    whole = a_table(methods=["none", "ewc"], seeds=2)
+    cells = [result.cell for result in whole.results]
+    whole = replace(whole, cells=cells, lacking=dict.fromkeys(cells, 3), left=18)
+    (some,) = Selection((), ("class", "ewc")).sections([whole])
+    assert incomplete(some) == "3 runs still to be trained (split-mnist: EWC 3)."
 
 
 def test_budgets_and_grids_have_such_tables_too() -> None:

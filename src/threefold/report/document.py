@@ -64,7 +64,7 @@ def document(
     if columns:
         from threefold.report.paper_tables import paper_tables
 
-        yield from paper_tables(sections, columns, cite=cite)
+        yield from paper_tables(sections, columns, cite=cite, narrow=layout == "narrow")
         return
     yield from body(sections, layout)
     yield from closing(sections)

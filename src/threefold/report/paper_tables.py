@@ -22,8 +22,12 @@ TESTS = {
 MANY = 4  # columns of metrics from which only means are shown
 
 
-def paper_tables(sections: Sequence[Section], columns: Sequence[Column], *, cite: bool = False) -> Iterator[Block]:
-    """A table for each stream of each experiment."""
+def paper_tables(
+    sections: Sequence[Section], columns: Sequence[Column], *, cite: bool = False, narrow: bool = False
+) -> Iterator[Block]:
+    """A table for each stream of each experiment; narrow ones have a few of the columns each."""
+    brief = sum(column.name not in COSTS for column in columns) >= MANY
+    few = (MANY if brief else 2) if narrow else len(columns)
     for section in sections:
         if not section.results:
             continue
@@ -32,13 +36,14 @@ def paper_tables(sections: Sequence[Section], columns: Sequence[Column], *, cite
             yield Text(f"Not complete: {missing}")
         for table in result_tables(section):
             if table.cells:
-                yield paper_table(table, columns, cite=cite)
+                for first in range(0, len(columns), few):
+                    yield paper_table(table, columns[first : first + few], cite=cite, brief=brief)
                 yield from _below(table, columns)
 
 
-def paper_table(table: ResultTable, columns: Sequence[Column], *, cite: bool = False) -> Table:
+def paper_table(table: ResultTable, columns: Sequence[Column], *, cite: bool = False, brief: bool = False) -> Table:
     """Methods × scenarios for one column; for several, a row for each method in each scenario."""
-    bests, brief = bests_of(table, columns), sum(column.name not in COSTS for column in columns) >= MANY
+    bests = bests_of(table, columns)
     alone = columns[0] if len(columns) == 1 else None
     lines: list[tuple[str, str, list[tuple[TableCell | str, Column]]]] = []  # group, method, and each cell's content
     if alone:

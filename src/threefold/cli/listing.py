@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
 import typer
 
 from threefold.cli import options
-from threefold.cli.stdout import console
+from threefold.cli.stdout import console, write
 from threefold.text import printable
 
 if TYPE_CHECKING:
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 def listing(
     what: Annotated[
-        str, typer.Argument(help="methods, streams, boundaries, scenarios, networks, optimizers or schedules.")
+        str,
+        typer.Argument(
+            help="methods, streams, boundaries, scenarios, networks, optimizers, schedules, or citations (BibTeX)."
+        ),
     ],
     plugin: options.Plugin = None,
 ) -> None:
@@ -34,8 +37,13 @@ def listing(
         "optimizers": lambda: _values_of("optimizer"),
         "schedules": lambda: _values_of("schedule"),
     }
+    if what == "citations":
+        from threefold.methods import bibliography, entries
+
+        write(bibliography(entries()))
+        return
     if what not in tables:
-        raise unknown("list", what, tables)
+        raise unknown("list", what, [*tables, "citations"])
     with console(140) as screen:
         screen.print(tables[what]())
 

@@ -12,18 +12,33 @@ from threefold.text import printable
 
 def report(
     store: options.StoreFile = Path("threefold.db"),
-    format: Annotated[str, typer.Option(help="terminal, markdown, latex, csv, html or json.")] = "terminal",
+    format: Annotated[str, typer.Option(help="terminal, markdown, latex, csv, html, json or bibtex.")] = "terminal",
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write to this FILE, - for standard output; an earlier one is replaced."),
     ] = None,
-    figures: Annotated[Path | None, typer.Option(help="Save the figures as SVG, PDF and PNG in this folder.")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Tables for a paper, of these alone: acc,forgetting,bwt,fwt,params,memory,flops,seconds."),
+    ] = None,
+    cite: Annotated[
+        bool, typer.Option("--cite", help="In LaTeX, methods cite their papers: their entries are the format bibtex.")
+    ] = False,
+    figures: Annotated[Path | None, typer.Option(help="Save the figures in this folder.")] = None,
+    figure_format: Annotated[
+        str | None, typer.Option(help="svg, pdf or png, or several with commas; all if not given.")
+    ] = None,
+    match: Annotated[
+        str | None, typer.Option(help="compute: also accuracy over floating-point operations, of all methods.")
+    ] = None,
     experiment: options.ExperimentNames = None,
     only: options.OnlyStored = None,
     plugin: options.Plugin = None,
     as_json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
 ) -> None:
     """Show what the experiments in a store came to, with verdicts, in a format of your choice."""
+    from dataclasses import replace
+
     from threefold.errors import ThreefoldError, unknown
     from threefold.experiments import sections
     from threefold.experiments.selection import Selection
@@ -37,20 +52,26 @@ def report(
     format = "json" if as_json else format
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
+    if match not in (None, "compute"):
+        raise unknown("match", match, ["compute"])
+    if figure_format and not figures:
+        raise ThreefoldError(f"figure-format is '{figure_format}', but nothing is drawn; give --figures FOLDER.")
+    kinds = options.names(figure_format) or None
     with Store(store, readonly=True) as opened:
         found, unreadable = sections(opened), opened.unreadable()
     if not any(section.results for section in found):
         raise ThreefoldError(f"store '{store}' holds no results of an experiment; give one that does.")
     found = Selection(tuple(experiment or ()), tuple(options.names(only))).sections(found)
+    found = [replace(section, matched=match is not None) for section in found]
     for name, why in unreadable.items():
         typer.echo(printable(f"threefold: experiment {cannot_be_read(name, why)}"), err=True)
+    text = render(found, format, columns=options.names(columns), cite=cite, plain=output is not None)
     head, is_ours = HEADS[format], begins_with(HEADS[format])
     shown = output == Path("-") or (output is None and figures is None)
     if output and not shown and not is_special(output):
         check_output(output, is_ours, store)
-    for path in save_figures(found, figures) if figures else ():
+    for path in save_figures(found, figures, kinds) if figures else ():
         say(str(path))
-    text = render(found, format, plain=output is not None)
     if shown:
         (write if format == "terminal" else write_foreign)(text)
     elif output:

@@ -105,6 +105,11 @@ class KnownDataset:
     """in the order in which they are tried"""
     folder: str = ""
     """folder below the data folder where a user may have put the files; empty: the data folder itself"""
+    shape: tuple[int, ...] = (28, 28)
+    """of a sample, of bytes"""
+    classes: int = 10
+    samples: int = 60_000
+    """for training"""
 
 
 def _mnist_like(name: str, sums: tuple[str, str, str, str], *sources: Mirror | Archive | Npm | Debian) -> KnownDataset:
@@ -137,6 +142,8 @@ def _cifar_10() -> KnownDataset:
             Archive("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"),
         ),
         "cifar-10-batches-bin",
+        (3, 32, 32),
+        samples=5 * cifar.BATCH,
     )
 
 
@@ -151,6 +158,9 @@ def _cifar_100() -> KnownDataset:
         cifar.read_100,
         (Archive("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"),),
         "cifar-100-binary",
+        (3, 32, 32),
+        classes=100,
+        samples=50_000,
     )
 
 

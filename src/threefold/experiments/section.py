@@ -42,6 +42,7 @@ class Section:
     rules: Sequence[Mapping[str, Any]] = ()  # options that all its methods follow, with one remark each
     command: str = ""  # the command that makes these results
     shortened: Sequence[str] = ()  # what is smaller or shorter than in the file, in words
+    matched: bool = False  # is accuracy also drawn over the operations that it took?
 
     @property
     def records(self) -> list[Record]:

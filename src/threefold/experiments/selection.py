@@ -62,6 +62,7 @@ class Selection:
             validation=some(section.validation),
             cells=cells,
             left=sum(section.lacking.get(cell, 0) for cell in cells),
+            lacking={cell: number for cell, number in section.lacking.items() if cell in cells},
             refused=[(c, why) for c, why in section.refused if self._named(c.method.name, c.scenario.name)],
         )
 

@@ -3,6 +3,7 @@
 from threefold.methods.agem import AGEM
 from threefold.methods.baselines import Offline
 from threefold.methods.bir import BIR
+from threefold.methods.citations import bibliography, citation_of, entries
 from threefold.methods.der import DER, DERpp
 from threefold.methods.exemplars import ER, Exemplars
 from threefold.methods.fromp import FROMP
@@ -72,9 +73,12 @@ __all__ = [
     "Taught",
     "Uniform",
     "XdG",
+    "bibliography",
     "build",
+    "citation_of",
     "classification",
     "cross_entropy",
+    "entries",
     "hyper",
     "only_active",
     "parse",

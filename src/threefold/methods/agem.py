@@ -15,6 +15,7 @@ class AGEM(Rehearsed):
     """Averaged gradient episodic memory: no step along a gradient that points against that of stored data."""
 
     name = "a-gem"
+    citation = "chaudhry2019"
     selection: Selection = hyper("how the samples to store are chosen", "random")
     damping: float = hyper("added to the squared length of the gradient on stored data", 0.0, ge=0, later=True)
 

@@ -13,6 +13,7 @@ class Offline(Part):
     """Joint training on the data of all tasks so far: the upper bound."""
 
     name = "offline"
+    citation = "vandeven2019"
 
     def data(self, tasks: Sequence[Task], task: int, memory: Memory) -> list[tuple[int, Tensor]]:
         return [(earlier, tasks[earlier].train) for earlier in range(task + 1)]

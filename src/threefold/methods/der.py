@@ -13,6 +13,7 @@ class DER(Part):
     """Dark experience replay: stored samples keep the logits that they had when they came."""
 
     name = "der"
+    citation = "buzzega2020"
     budget: int = hyper("how many samples are stored, in a reservoir", 2000, per_replica=False, ge=1)
     alpha: float = hyper("weight of the stored logits, α", 0.3, ge=0)
 

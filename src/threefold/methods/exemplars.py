@@ -232,6 +232,7 @@ class ER(Rehearsed):
     """Stored data, replayed during training, used as exemplars during execution, or both (appendix C)."""
 
     name = "er"
+    citation = "rolnick2019"
     use: Literal["training", "execution", "both"] = hyper("when the stored data are used", "training")
 
     @property

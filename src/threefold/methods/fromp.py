@@ -19,6 +19,7 @@ class FROMP(Part):
     """Functional regularisation of the memorable past: predictions on a few stored samples are held in place."""
 
     name = "fromp"
+    citation = "pan2020"
     strength: float = hyper("weight of the penalty, τ", 1.0, ge=0)
     budget: int = hyper("how many samples of each class are stored", 100, per_replica=False, ge=1)
     prior: float = hyper("precision of the weights before any data, added to the Fisher information", 1e-3, gt=0)

@@ -15,6 +15,7 @@ class XdG(Part):
     """Context-dependent gating: for each task a random share of the hidden units is silenced."""
 
     name = "xdg"
+    citation = "masse2018"
     uses_task = True
     share: float = hyper("share of each hidden layer's units that is gated in a task", ge=0, lt=1)
     gate_on: GateOn = hyper(

@@ -23,6 +23,7 @@ class GEM(Exemplars):
     """
 
     name = "gem"
+    citation = "lopezpaz2017"
     budget: int = hyper("how many samples may be stored", 2000, per_replica=False, ge=1)
     selection: Literal["random", "herding"] = hyper("how the samples to store are chosen", "random")
     margin: float = hyper("least weight of each earlier task's gradient in one that is changed, γ", 0.5, ge=0)

@@ -24,6 +24,7 @@ class GenerativeClassifier(Part):
     """
 
     name = "generative-classifier"
+    citation = "vandeven2021"
     hidden: int = hyper("units in each hidden layer of a VAE", 85, per_replica=False, ge=1)
     layers: int = hyper("hidden layers of a VAE, to either side", 2, per_replica=False, ge=1, le=100)
     latent: int = hyper("latent variables of a VAE", 5, per_replica=False, ge=1)

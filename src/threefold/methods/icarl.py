@@ -16,6 +16,7 @@ class ICaRL(Exemplars):
     """iCaRL: a feature extractor trained with binary distillation, classes chosen by the nearest mean of exemplars."""
 
     name = "icarl"
+    citation = "rebuffi2017"
     over_seen = True
     temperature: float = hyper("temperature of the sigmoid in the distillation targets", 1.0, gt=0)
 

@@ -12,6 +12,7 @@ class MAS(Part):
     """Memory aware synapses: a quadratic penalty that holds the weights that the output is sensitive to."""
 
     name = "mas"
+    citation = "aljundi2018"
     strength: float = hyper("weight of the penalty, λ", 1.0, ge=0)
 
     def refuse(self, setting: Setting) -> str | None:

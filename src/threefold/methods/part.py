@@ -41,6 +41,7 @@ class Part(Value):
     the others.
     """
 
+    citation: ClassVar[str] = ""  # the BibTeX key of its paper; ours are in citations.bib
     uses_task: ClassVar[bool] = False  # does it use the task in the hidden layers?
     over_seen: ClassVar[bool] = False  # is its loss over units of classes seen so far, whatever `active` is?
 

@@ -12,6 +12,7 @@ class EWC(Part):
     """Elastic weight consolidation: a quadratic penalty that holds the weights that mattered (section A.2.1)."""
 
     name = "ewc"
+    citation = "kirkpatrick2017"
     strength: float = hyper("weight of the penalty, λ", ge=0)
     labels: Labels = hyper("label at which the Fisher information is taken", "predicted")
     fisher_samples: int | None = hyper(
@@ -52,6 +53,7 @@ class OnlineEWC(EWC):
     """EWC with one running penalty, anchored at the latest task (section A.2.2)."""
 
     name = "online-ewc"
+    citation = "schwarz2018"
     decay: float = hyper("how much of the earlier tasks' Fisher information is kept, γ", gt=0, le=1)
 
     def penalty(self, learner: Learner) -> Quadratic | None:
@@ -76,6 +78,7 @@ class SI(Part):
     """Synaptic intelligence: importance as the path integral of a weight's share in the loss (section A.2.3)."""
 
     name = "si"
+    citation = "zenke2017"
     strength: float = hyper("weight of the penalty, c", ge=0)
     damping: float = hyper("dampening term ξ", 0.1, gt=0)
 

@@ -84,6 +84,7 @@ class LwF(Distilled):
     """Learning without forgetting: current inputs replayed with the previous model's soft targets."""
 
     name = "lwf"
+    citation = "li2018"
     weighting: Literal["shared", "added"] = hyper(
         "the current data's and the distillation's weights: 1/K and 1 − 1/K, or 1 and the number of earlier tasks (1"
         " where these compete)",
@@ -110,6 +111,7 @@ class DGR(ForEarlierTasks):
     """Deep generative replay: generated inputs replayed with the previous model's most likely labels."""
 
     name = "dgr"
+    citation = "shin2017"
 
     def refuse(self, setting: Setting) -> str | None:
         if not setting.tasks_end:
@@ -185,6 +187,7 @@ class DGRDistill(Distilled, DGR):
     """Generated inputs replayed with soft targets."""
 
     name = "dgr-distill"
+    citation = "vandeven2018"
 
     def targets(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor:
         return self.soft(learner, x, task, self.temperature)

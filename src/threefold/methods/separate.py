@@ -20,6 +20,7 @@ class Separate(Part):
     """
 
     name = "separate"
+    citation = "vandeven2022"
     width: int = hyper("hidden units in each of the two layers of a task's network", 100, per_replica=False, ge=1)
 
     def refuse(self, setting: Setting) -> str | None:

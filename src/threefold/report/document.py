@@ -1,7 +1,7 @@
 """A report as headings, paragraphs, lists and tables of text, which terminal, Markdown and LaTeX render."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,7 +10,7 @@ from threefold.report.agreement import Agreement
 from threefold.report.charts import charts
 from threefold.report.formatting import DASH, NOT_RUN, count, difference, number, plus_minus, short
 from threefold.report.grids import ALL_ALIKE
-from threefold.report.metric_table import MetricTable, metric_tables
+from threefold.report.metric_table import Column, MetricTable, metric_tables
 from threefold.report.panels import Chart, Choice, Panel, deviation, seeds_of
 from threefold.report.paper_statements import Statement, statements
 from threefold.report.provenance import provenance
@@ -44,6 +44,8 @@ class Table:
     rows: Sequence[Sequence[str]]
     groups: Sequence[str] = field(default=())
     left: int = 1
+    bold: Collection[tuple[int, int]] = ()  # rows and columns of cells in bold
+    cited: Sequence[str] = ()  # for each row the keys of what the last of its text columns cites
 
 
 Block = Heading | Text | Items | Table
@@ -55,8 +57,15 @@ Layout = Literal["page", "screen", "narrow"]
 """How wide a table may be: for a page, for a terminal of 120 columns, or for one of 80."""
 
 
-def document(sections: Sequence[Section], layout: Layout = "page") -> Iterator[Block]:
-    """The whole report."""
+def document(
+    sections: Sequence[Section], layout: Layout = "page", columns: Sequence[Column] = (), *, cite: bool = False
+) -> Iterator[Block]:
+    """The whole report; with columns, tables of these alone."""
+    if columns:
+        from threefold.report.paper_tables import paper_tables
+
+        yield from paper_tables(sections, columns, cite=cite, narrow=layout == "narrow")
+        return
     yield from body(sections, layout)
     yield from closing(sections)
 
@@ -277,6 +286,9 @@ def panel_table(chart: Chart, panel: Panel) -> Table:
         points = zip(named.names, named.values, named.x, strict=True)
         rows = [[name, number(value.mean), number(x)] for name, value, x in points]
         return Table(f"{chart.title}: {panel.title}", [named.label, panel.measured, panel.x_label], rows)
+    if panel.lines and all(len(line.x) == 1 for line in panel.lines) and not panel.levels:
+        rows = [[line.label, plus_minus(line.values[0]), f"{line.x[0]:.2e}".replace("e+", "e")] for line in panel.lines]
+        return Table(f"{chart.title}: {panel.title}", ["Method", panel.measured, panel.x_label], rows)
     places = sorted({x for line in panel.lines for x in line.x if not chart.listed or x in chart.listed})
     by_line = [dict(zip(line.x, line.values, strict=True)) for line in panel.lines]
     rows = [[short(x), *(plus_minus(of[x]) if x in of else NOT_RUN for of in by_line)] for x in places]

@@ -126,7 +126,9 @@ def _curve(axis: Axes, line: Line, panel: Panel, banded: bool) -> None:
     width = 1.3 if line.shade is None else 0.9
     style = "none" if line.names else "-"
     axis.plot(x, mean, color=color, marker=marker, markersize=size, zorder=3, linewidth=width, linestyle=style)
-    if banded:
+    if banded and len(x) == 1:
+        axis.errorbar(x, mean, yerr=sem, color=color, linewidth=0.9, zorder=2)
+    elif banded:
         axis.fill_between(x, mean - sem, mean + sem, color=color, alpha=0.2, linewidth=0, zorder=2)
 
 
@@ -161,8 +163,8 @@ def _legend(figure: Figure, chart: Chart, empty: Sequence[Axes]) -> None:
     for name, line in sorted(chart.lines.items(), key=lambda item: item[1].hue):
         marker, size = _marker(line, bool(by))
         handle = Line2D([], [], color=_color(line), marker=marker, markersize=size, label=name)
-        if line.names or any(panel.names for panel in chart.panels):
-            handle.set(linestyle="none", marker="o")
+        if line.names or len(line.x) == 1 or any(panel.names for panel in chart.panels):
+            handle.set(linestyle="none", marker=marker or "o")
         (handles if line.shade is None else shades).append(handle)
     handles += [Line2D([], [], linestyle="none", label=WHO[who], **MARKS[who]) for who in MARKS if who in by]
     if any(panel.lost for panel in chart.panels):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from threefold.experiments import Section
 from threefold.report.document import Block, Heading, Items, Table, Text, document
+from threefold.report.metric_table import Column
 
 PREAMBLE = r"% needs \usepackage[utf8]{inputenc} \usepackage[T1]{fontenc} \usepackage{booktabs,longtable}"
 LONG = 40  # the most rows that fit on a page
@@ -51,8 +52,9 @@ SPECIAL = {
 }
 
 
-def render(sections: Sequence[Section]) -> str:
-    return "\n\n".join([PREAMBLE, *(_block(block) for block in document(sections))]) + "\n"
+def render(sections: Sequence[Section], columns: Sequence[Column] = (), *, cite: bool = False) -> str:
+    blocks = document(sections, columns=columns, cite=cite)
+    return "\n\n".join([PREAMBLE, *map(_block, blocks)]) + "\n"
 
 
 def _block(block: Block) -> str:
@@ -75,7 +77,10 @@ def _table(table: Table) -> str:
     for place, row in enumerate(table.rows):
         if place and table.groups and table.groups[place] != table.groups[place - 1]:
             body.append(r"\addlinespace")
-        body.append(_row(row))
+        cited = rf" \cite{{{table.cited[place]}}}" if table.cited and table.cited[place] else ""
+        cells = [_cell(text, bold=(place, at) in table.bold) for at, text in enumerate(row)]
+        cells[table.left - 1] += cited
+        body.append(" & ".join(cells) + r" \\")
     lines = "\n".join(f"  {line}" for line in body)
     if len(body) > LONG:
         return (
@@ -94,6 +99,10 @@ def _table(table: Table) -> str:
 
 def _row(cells: Sequence[str]) -> str:
     return " & ".join(map(escape, cells)) + r" \\"
+
+
+def _cell(text: str, *, bold: bool) -> str:
+    return rf"\textbf{{{escape(text)}}}" if bold else escape(text)
 
 
 def escape(text: str) -> str:

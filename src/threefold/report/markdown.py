@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 from threefold.experiments import Section
 from threefold.report.document import Block, Heading, Items, Table, Text, document
+from threefold.report.metric_table import Column
 
 
-def render(sections: Sequence[Section]) -> str:
-    return "\n\n".join(block(each) for each in document(sections)) + "\n"
+def render(sections: Sequence[Section], columns: Sequence[Column] = ()) -> str:
+    return "\n\n".join(block(each) for each in document(sections, columns=columns)) + "\n"
 
 
 def block(block: Block) -> str:
@@ -26,9 +27,13 @@ def block(block: Block) -> str:
 
 def _table(table: Table) -> str:
     marks = [":--" if place < table.left else "--:" for place in range(len(table.header))]
-    lines = [table.header, marks, *table.rows]
-    rows = [f"| {' | '.join(cell if line is marks else escape(cell) for cell in line)} |" for line in lines]
+    cells = [[_cell(cell, bold=(y, x) in table.bold) for x, cell in enumerate(row)] for y, row in enumerate(table.rows)]
+    rows = [f"| {' | '.join(line)} |" for line in [[*map(escape, table.header)], marks, *cells]]
     return f"**{escape(table.caption)}**\n\n" + "\n".join(rows)
+
+
+def _cell(text: str, *, bold: bool) -> str:
+    return f"**{escape(text)}**" if bold else escape(text)
 
 
 def escape(text: str) -> str:

@@ -33,8 +33,9 @@ def shade(place: float) -> str:
 
 
 def color(line: Line) -> str:
-    """The CSS class of a curve's colour."""
-    return f"s{line.hue % len(HUES)}" if line.shade is None else shade(line.shade)
+    """The CSS classes of a curve's colour; where there are more curves than hues, the further ones are dashed."""
+    again = " again" if line.hue >= len(HUES) else ""
+    return f"s{line.hue % len(HUES)}{again}" if line.shade is None else shade(line.shade)
 
 
 class Frame:
@@ -65,6 +66,9 @@ class Frame:
         upper = self.points(xs, [mean + sem for mean, sem in zip(means, sems, strict=True)])
         lower = self.points(xs[::-1], [mean - sem for mean, sem in zip(means, sems, strict=True)][::-1])
         return f'<polygon class="band" points="{upper} {lower}"/>'
+
+    def bar(self, x: float, mean: float, sem: float) -> str:
+        return f'<path class="line" d="M{self.x(x):.1f} {self.y(mean - sem):.1f}V{self.y(mean + sem):.1f}"/>'
 
     def axes(self, ticks: Sequence[tuple[float, str]], label: str, beside: str = "") -> str:
         """Ticks and grid lines, the label below, and the label of the vertical axis."""
@@ -210,7 +214,7 @@ def _curve(frame: Frame, line: Line, banded: bool, dots: bool) -> str:
     for xs, values in _stretches(line):
         means, sems = [value.mean for value in values], [value.sem for value in values]
         if banded and not any(map(math.isnan, sems)):
-            body += frame.band(xs, means, sems)
+            body += frame.band(xs, means, sems) if len(line.x) > 1 else frame.bar(xs[0], means[0], sems[0])
         body += "" if line.names else f'<polyline class="line" points="{frame.points(xs, means)}"/>'
         named = line.names or [f"{line.label}, {short(x)}" for x in xs]
         marked = line.names or (dots and len(xs) <= MANY) or len(xs) == 1
@@ -237,6 +241,9 @@ def log_ticks(xs: Sequence[float]) -> list[tuple[float, str]]:
     """At most six decades, written as powers of ten if they span more than five."""
     first = math.ceil(math.log10(min(xs)) - 1e-9)
     last = math.floor(math.log10(max(xs)) + 1e-9)
+    if last - first < 1:  # at most one whole power
+        near = [m * 10.0**power for power in range(first - 1, last + 2) for m in (1, 2, 5)]
+        return [(value, short(value)) for value in near if min(xs) * 0.999 <= value <= max(xs) * 1.001]
     step = max(1, math.ceil((last - first) / 5))
     powers = range(first, last + 1, step)
     if last - first > 4:

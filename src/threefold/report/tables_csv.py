@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from threefold.experiments import Section
 from threefold.experiments.description import written
-from threefold.report.metric_table import compared_with_joint
+from threefold.report.metric_table import COSTS, Column, columns
+from threefold.report.paper_tables import bests_of
 from threefold.report.provenance import machine_seconds
 from threefold.report.tables import ResultTable, TableCell, result_tables
-from threefold.results.metrics import METRICS
 
 COLUMNS = (
     *("experiment", "stream", "scenario", "task_id_in", "approach", "method", "written", "hyperparameters"),
@@ -19,6 +19,7 @@ COLUMNS = (
     *("augment", "normalize", "features", "precision", "device"),
     *("seeds", "diverged_seeds", "mean", "sem", "sd", "min", "max", "per_seed"),
 )
+ONLY = 7  # of these identify a cell
 VERDICT = (
     *("published_mean", "published_sem", "published_n"),
     *("difference", "difference_low", "difference_high", "p", "allowed", "verdict"),
@@ -26,28 +27,38 @@ VERDICT = (
 )
 
 
-def render(sections: Sequence[Section]) -> str:
-    """The CSV text. Missing numbers are empty; refused combinations have a row with the reason."""
+def render(sections: Sequence[Section], chosen: Sequence[Column] = ()) -> str:
+    """The CSV text. Missing numbers are empty; refused combinations have a row with the reason.
+
+    `chosen`: only what identifies a cell, and these metrics and costs. `best`: those in which it is the best of its
+    scenario or not significantly worse.
+    """
     text = io.StringIO()
-    metrics = [f"{name}{kind}" for name in (*_metrics(), "intransigence") for kind in ("", "_sem")]
-    writer = csv.DictWriter(text, [*COLUMNS, *metrics, *VERDICT], restval="", lineterminator="\n")
+    every = [*columns().values()]
+    measured = chosen or [each for each in every if each.name not in ("average_accuracy", *COSTS)]
+    names = [f"{each.name}{kind}" for each in measured for kind in ("", "_sem") if not (kind and each.name in COSTS)]
+    fields = [*COLUMNS[:ONLY], "seeds", *names, "best"] if chosen else [*COLUMNS, *names, *VERDICT, "best"]
+    writer = csv.DictWriter(text, fields, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for section in sections:
         for table in result_tables(section):
-            columns = {column.title: column for column in table.significance} if section.kind == "table" else {}
+            pairs = {column.title: column for column in table.significance} if section.kind == "table" else {}
+            bests = bests_of(table, chosen or [each for each in every if each.name not in COSTS])
             for found in table.cells:
-                unlike = columns[found.column].unlike(found.row) if columns else []
-                writer.writerow({name: plain(value) for name, value in _row(table, found, unlike).items()})
+                row = _row(table, found, pairs[found.column].unlike(found.row) if pairs else [])
+                for each in measured:
+                    value = each.value(table, found)
+                    row |= {each.name: value.mean, f"{each.name}_sem": value.sem}
+                best = [
+                    name for (column, name), of in bests.items() if column == found.column and found.row in of.names
+                ]
+                row["best"] = "; ".join(best)
+                writer.writerow({name: plain(value) for name, value in row.items()})
             for dash in table.refused:
                 row = {"experiment": section.name, "stream": table.stream, "scenario": dash.column}
                 row |= {"approach": dash.strategy, "method": dash.row, "refused": dash.reason}
                 writer.writerow({name: plain(value) for name, value in row.items()})
     return text.getvalue()
-
-
-def _metrics() -> list[str]:
-    """All metrics but the accuracy, which has its own columns."""
-    return [metric.name for metric in METRICS if metric.name != "average_accuracy"]
 
 
 def _row(table: ResultTable, found: TableCell, unlike: Sequence[str]) -> dict[str, object]:
@@ -88,11 +99,6 @@ def _row(table: ResultTable, found: TableCell, unlike: Sequence[str]) -> dict[st
         "first_created": created[0],
         "last_created": created[-1],
     }
-    metrics = {name: found.result.metrics[name] for name in _metrics()} | {
-        "intransigence": compared_with_joint(table, found)
-    }
-    row |= {name: summary.mean for name, summary in metrics.items()}
-    row |= {f"{name}_sem": summary.sem for name, summary in metrics.items()}
     if published:
         row |= {"published_mean": published.mean, "published_sem": published.sem, "published_n": published.n}
     if judged:

@@ -9,16 +9,17 @@ from rich.text import Text
 
 from threefold.experiments import Section
 from threefold.report import document
+from threefold.report.metric_table import Column
 from threefold.report.tables import ResultTable
 from threefold.text import printable
 
 COLOURS = {"✓": "green", "✗": "bold red", "?": "yellow"}
 
 
-def render(sections: Sequence[Section], *, narrow: bool = False) -> Group:
+def render(sections: Sequence[Section], *, narrow: bool = False, columns: Sequence[Column] = ()) -> Group:
     """The whole report. `narrow` (below 120 columns): tables that fit 80."""
     layout: document.Layout = "narrow" if narrow else "screen"
-    return Group(*(_block(block) for block in document.document(sections, layout)))
+    return Group(*(_block(block) for block in document.document(sections, layout, columns)))
 
 
 def _block(block: document.Block) -> RenderableType:
@@ -46,14 +47,14 @@ def _table(block: document.Table, *, titled: bool = True) -> Table:
     for place, row in enumerate(block.rows):
         if block.groups and place and (tall or block.groups[place] != block.groups[place - 1]):
             table.add_section()
-        table.add_row(*map(_cell, row))
+        table.add_row(*(_cell(text, bold=(place, at) in block.bold) for at, text in enumerate(row)))
     return table
 
 
-def _cell(text: str) -> Text:
+def _cell(text: str, *, bold: bool) -> Text:
     """A verdict's sign in its colour; a second line is dim."""
     first, _, rest = printable(text).partition("\n")
-    cell = Text(first)
+    cell = Text(first, style="bold" if bold else "")
     for sign, style in COLOURS.items():
         cell.highlight_regex(rf"(?<!\S)\{sign}(?!\S)", style)
     if rest:

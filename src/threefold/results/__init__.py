@@ -12,12 +12,23 @@ from threefold.results.published import FIRST, SUCCESSOR, Outcome, Published, Ve
 from threefold.results.record import Record, run_key, utc_now
 from threefold.results.rows import Rows, is_rows, write_rows
 from threefold.results.seed import Ordered, Seed, in_spec, read_seed, seed_of, united
-from threefold.results.statistics import Comparison, Difference, Paired, Summary, compare_all, paired, summarize
+from threefold.results.statistics import (
+    Best,
+    Comparison,
+    Difference,
+    Paired,
+    Summary,
+    best,
+    compare_all,
+    paired,
+    summarize,
+)
 from threefold.results.store import Store
 
 __all__ = [
     "FIRST",
     "SUCCESSOR",
+    "Best",
     "Comparison",
     "Curve",
     "Difference",
@@ -33,6 +44,7 @@ __all__ = [
     "Summary",
     "Verdict",
     "beside",
+    "best",
     "by_key",
     "compare_all",
     "in_spec",

@@ -43,6 +43,7 @@ METRICS = [
     Metric("gap_depth", "gap", "Depth of the stability gap", "dip of earlier tasks after a switch that is made up"),
     Metric("gap_recovery", "recovery", "Recovery from the stability gap", "steps until nine tenths are made up"),
 ]
+LOWER = ("forgetting", "gap_depth", "gap_recovery")  # is better; of the others the higher, of the user's nobody knows
 Measured = Callable[[Array, Array, Curve | None], float]
 REGISTERED: dict[str, Measured] = {}
 

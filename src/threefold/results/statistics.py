@@ -178,3 +178,36 @@ def compare_all(column: Mapping[str, Summary]) -> list[Comparison]:
         Comparison(first, second, difference, p)
         for (first, second), difference, p in zip(pairs, differences, corrected, strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best of a column's methods, and all that are not significantly worse."""
+
+    names: frozenset[str]
+    tests: frozenset[str]  # by which they were compared: "paired", "Welch", "none"
+
+
+def best(column: Mapping[str, Summary], *, high: bool = True) -> Best:
+    """The methods with the best mean, or one from which it does not differ significantly.
+
+    Each is compared with the best: by the paired t test if both have the same seeds, else by Welch's, with Holm's
+    correction over these comparisons. With fewer than five seeds nothing is tested, and only the best mean is best.
+    """
+    known = {name: value for name, value in column.items() if not math.isnan(value.mean)}
+    if not known:
+        return Best(frozenset(), frozenset())
+    top = (max if high else min)(known.values(), key=lambda value: value.mean)
+    tests = {name: _compared(top, value) for name, value in known.items() if value.mean != top.mean}
+    corrected = holm([p for _, p in tests.values()])
+    alike = {name for name, p in zip(tests, corrected, strict=True) if p >= 1 - CONFIDENCE}
+    return Best(frozenset(alike | (known.keys() - tests.keys())), frozenset(test for test, _ in tests.values()))
+
+
+def _compared(first: Summary, second: Summary) -> tuple[str, float]:
+    """The test for two summaries, and its p."""
+    if min(first.n, second.n) < FEWEST_SEEDS:
+        return "none", math.nan
+    if first.seeds and set(first.seeds) == set(second.seeds):
+        return "paired", paired(first, second).p
+    return "Welch", welch(first, second).p

@@ -33,12 +33,13 @@ class VAE(nn.Module):
     def encode(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.encoder(x.flatten(1)))
 
-    def forward(self, x: Tensor, noise: Tensor) -> Tensor:
+    def forward(self, x: Tensor, noise: Tensor, encoded: Tensor | None = None) -> Tensor:
         """The loss of each sample (equations 11 to 13), per pixel: both terms divided by the number of pixels.
 
-        The paper gives the two terms as quantities to maximise; the loss is their negative.
+        The paper gives the two terms as quantities to maximise; the loss is their negative. `encoded`: what the encoder
+        starts from, if not `x`.
         """
-        h, x = self.encode(x), x.flatten(1)
+        h, x = self.encode(x if encoded is None else encoded), x.flatten(1)
         mean, log_variance = self.mean(h), self.log_variance(h)
         decoded = self.decode_logits(mean + torch.exp(log_variance / 2) * noise)
         entropy = softplus(decoded) - x * decoded  # binary cross entropy, of logits
@@ -53,19 +54,34 @@ class VAE(nn.Module):
 class ConvolutionalVAE(VAE):
     """The same for images: convolutions that halve them, and transposed ones that double them again."""
 
-    def __init__(self, shape: Sequence[int], latent: int = LATENT) -> None:
+    def __init__(self, shape: Sequence[int], latent: int = LATENT, *, binary: bool = True) -> None:
         channels, height, width = shape
         sizes = [(height, width)]
         for _ in CHANNELS:
             sizes.append((-(-sizes[-1][0] // 2), -(-sizes[-1][1] // 2)))
         (height, width), last = sizes[-1], CHANNELS[-1]
-        super().__init__(1, last * height * width, latent)
+        super().__init__(1, last * height * width, latent, binary=binary)
         self.encoder = _Halving((channels, *CHANNELS))
-        self.decoder = _Doubling(latent, CHANNELS[::-1], sizes[::-1])
+        self.decoder = _Doubling(latent, (*CHANNELS[::-1], CHANNELS[0]), sizes[::-1])
         self.pixels = _Pixels(CHANNELS[0], channels)
 
     def encode(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.encoder(x))
+
+
+class EncodedVAE(VAE):
+    """The same beside a CNN whose convolutions are frozen: it starts from what they give, and has two hidden layers to
+    either side; then its decoder mirrors the convolutions."""
+
+    def __init__(self, shape: Sequence[int], channels: Sequence[int], hidden: int, *, binary: bool = True) -> None:
+        colours, height, width = shape
+        sizes = [(height, width)]
+        for _ in channels[1:]:  # the first convolution keeps the size
+            sizes.append((-(-sizes[-1][0] // 2), -(-sizes[-1][1] // 2)))
+        super().__init__(channels[-1] * sizes[-1][0] * sizes[-1][1], hidden, binary=binary)
+        doubling = _Doubling(hidden, channels[::-1], sizes[::-1])
+        self.decoder = nn.Sequential(Hidden([LATENT, hidden, hidden]), doubling)
+        self.pixels = _Pixels(channels[0], colours)
 
 
 class _Halving(nn.Module):
@@ -85,9 +101,8 @@ class _Doubling(nn.Module):
         super().__init__()
         self.channels, self.sizes = channels, sizes
         self.first = nn.Linear(latent, channels[0] * sizes[0][0] * sizes[0][1])
-        outputs = [*channels[1:], channels[-1]]
-        pairs = zip(channels, outputs, strict=True)
-        self.layers = nn.ModuleList(nn.Conv2d(inputs, units, 3, padding=1) for inputs, units in pairs)
+        pairs = pairwise(channels)
+        self.layers = nn.ModuleList(nn.Conv2d(inputs, outputs, 3, padding=1) for inputs, outputs in pairs)
 
     def forward(self, z: Tensor) -> Tensor:
         x: Tensor = relu(self.first(z)).view(-1, self.channels[0], *self.sizes[0])
@@ -110,10 +125,11 @@ class Decoder(nn.Module):
 
     def __init__(self, vae: VAE) -> None:
         super().__init__()
-        self.decoder, self.pixels = vae.decoder, vae.pixels
+        self.decoder, self.pixels, self.binary = vae.decoder, vae.pixels, vae.binary
 
     def forward(self, z: Tensor) -> Tensor:
-        return torch.sigmoid(self.pixels(self.decoder(z)))
+        decoded: Tensor = self.pixels(self.decoder(z))
+        return torch.sigmoid(decoded) if self.binary else decoded
 
 
 class Likelihood(nn.Module):

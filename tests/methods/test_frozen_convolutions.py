@@ -157,6 +157,6 @@ def test_frozen_layers_are_in_eval_mode_and_need_weights(file):
     assert modes["Linear"] is True
     assert [name for name, _ in built.named_parameters() if not name.startswith(("hidden", "output"))] == []
     assert "give init=FILE.pt too" in find_network(f"{TEXT},frozen=true").refuse(SHAPE)
-    with pytest.raises(ThreefoldError, match="give init=FILE.pt too"):
+    with pytest.raises(ThreefoldError, match=r"give init=FILE\.pt too"):
         threefold.run(Split(tiny_data(), 3), network=f"{TEXT},frozen=true", scenario="class", store=None, iters=2)
     assert isinstance(built.norms[0], nn.BatchNorm2d)

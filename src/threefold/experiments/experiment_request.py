@@ -93,7 +93,7 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
     wanted, kept = _only(experiment, options.only), _kept(experiment, options)
     for part in experiment.parts:
         named = streams.find(part.stream)
-        settings = _settings(experiment, options, named.kind.defaults)
+        settings = _settings(experiment, part, options, named.kind.defaults)
         settings[0].check_scenarios([scenarios.find(scenario) for _, scenario in _pairs(part)])
         encode = encoder(part.features, settings[0].resolved_device()) if part.features else None
         data = load(part.data or named.data or "mnist", report=report)
@@ -117,7 +117,7 @@ def _planned(experiment: Experiment, options: Options, report: Report | None) ->
             seeds = _in_orders(plain, part.orders, quick)
             for method in _thinned(spec, quick.points if quick else None).variants():
                 read = experiment.ruled(method, scenario, spec.task_id_in)
-                for how, way in zip(settings, experiment.training.ways(), strict=True):
+                for how, way in zip(settings, experiment.training.ways(part.network), strict=True):
                     cell = Cell.of(stream, scenarios.find(scenario), read, how, spec.task_id_in)
                     cell = replace(cell, paper=experiment.paper)
                     asked = [Asked(cell, seeds, full=_full(way, cell, given) | _every(part, kept))]
@@ -174,10 +174,10 @@ def _seeds(given: str, quick: QuickSpec | None) -> tuple[int, ...]:
     return min(parse_seeds(quick.seeds), seeds, key=len) if quick else seeds
 
 
-def _settings(experiment: Experiment, options: Options, usual: Defaults) -> list[Settings]:
+def _settings(experiment: Experiment, part: PartSpec, options: Options, usual: Defaults) -> list[Settings]:
     """The settings to train with on a stream. A rehearsal is never longer than the experiment itself."""
     found = []
-    for given in experiment.training.ways():
+    for given in experiment.training.ways(part.network):
         if options.quick:
             if given["epochs"]:
                 given["epochs"] = 1

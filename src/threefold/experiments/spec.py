@@ -207,11 +207,12 @@ class TrainingSpec(_Spec):
         """The number of combinations of a network and an optimiser."""
         return prod(map(len, self._lists))
 
-    def ways(self) -> Iterator[dict[str, Any]]:
-        """The settings of each combination."""
+    def ways(self, own: str | None = None) -> Iterator[dict[str, Any]]:
+        """The settings of each combination; `own`: the network in place of all of these."""
         given = self.model_dump()
         for network, optimizer in product(*self._lists):
-            yield given | {"network": network, "optimizer": optimizer}
+            own_width = {"network": own, "hidden": None} if own else {"network": network}
+            yield given | {"optimizer": optimizer} | own_width
 
 
 class ValidationSpec(_Spec):
@@ -240,6 +241,7 @@ class PartSpec(_Spec):
     data: str | None = None
     normalize: bool = Field(False, description="with the training data's mean and deviation")
     features: str | None = Field(None, description="FILE.py:FUNCTION or FILE.pt: what makes features of the data")
+    network: str | None = Field(None, description="of this part, in place of the training's; read when it is planned")
     tasks: int | None = Field(None, ge=1)
     boundaries: BoundariesName = Field("sharp", description="between the tasks")
     seeds: Seeds | None = Field(None, description="of this part; the experiment's if not given")

@@ -36,6 +36,7 @@ from threefold.scenarios import Active, TaskIdIn
 PAPER = ("table4", "table5", "tableB1", "figureC1", "figureD1", "figureD2")
 FURTHER = ("taskfree", "stability", "orders")  # experiments of ours on the paper's benchmarks
 SUCCESSORS = ("nmi-table2", "nmi-table3")  # of the paper's successor (2022)
+STORED = ("nmi-budgets-mnist", "nmi-budgets-cifar")  # its curves over stored data, of which no numbers are published
 Value = float | int | str | bool
 
 
@@ -303,8 +304,8 @@ def load_experiment(path: str | Path) -> Experiment:
 
 def paper_experiment(name: str) -> Experiment:
     """One of the built-in experiments: the paper's, its successor's, or ours."""
-    if name not in PAPER + FURTHER + SUCCESSORS:
-        raise unknown("experiment", name, [*PAPER, *FURTHER, *SUCCESSORS, "all"])
+    if name not in PAPER + FURTHER + SUCCESSORS + STORED:
+        raise unknown("experiment", name, [*PAPER, *FURTHER, *SUCCESSORS, *STORED, "all"])
     content = files("threefold.experiments").joinpath("paper", f"{name}.toml").read_bytes()
     found = _parsed(content, name, name)
     found._paper = SUCCESSOR if name in SUCCESSORS else FIRST

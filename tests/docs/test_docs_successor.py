@@ -79,7 +79,7 @@ def test_tables_and_curves_are_told_once_their_rows_are_there(generate: ModuleTy
     assert "21.89 ± 0.32 | open |" in told
     assert f"agrees {ASSUMED}" in told
     assert f"](figures/{STORED[0]}.svg)" in told
-    assert "| number of stored samples of each class | ER | FROMP |" in told
+    assert "| stored samples of each class | ER | FROMP |" in told
     assert list(generate.drawn_2022(ours)) == [STORED[0]]
 
 

@@ -77,7 +77,8 @@ def _panel(
     every = _levels(results, tables, labels)
     levels = [level for level in every if not math.isnan(level.value.mean)]
     left_out = [level.label for level in every if math.isnan(level.value.mean)]
-    return Panel(row, scenario, f"number of stored samples {each}".strip(), True, lines, levels, (), stream, left_out)
+    x_label = f"stored samples {each.strip()}" if each else "number of stored samples"
+    return Panel(row, scenario, x_label, True, lines, levels, (), stream, left_out)
 
 
 def stored(cell: Cell) -> tuple[int | None, str]:

@@ -10,16 +10,16 @@ delete docs/figures first.
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from meanwhile import TO_BE_RUN, stands_in, stood_in
 from page_blocks import SHORT, anchor, block_or_folded, lost_and_regained, methods, pictures, tables
+from page_readings import readings
 
-from threefold.experiments import Cell, Section, sections
-from threefold.experiments.description import written
-from threefold.experiments.spec import paper_experiment
+from threefold.experiments import Section, sections
+from threefold.experiments.spec import STORED, SUCCESSORS, paper_experiment
 from threefold.report import markdown
 from threefold.report.agreement import Agreement
 from threefold.report.charts import charts
@@ -44,11 +44,12 @@ from threefold.report.metric_table import metric_tables
 from threefold.report.panels import Chart, seeds_of
 from threefold.report.paper_statements import statements
 from threefold.report.tables import remarks, result_tables
-from threefold.results import Outcome, Store, merge, published_cells
+from threefold.results import FIRST, SUCCESSOR, Outcome, Store, merge, published_cells
 
 ROOT = Path(__file__).parent.parent
 ROWS = ROOT / "docs" / "results" / "paper.jsonl.gz"
 TRAINING = ROOT / "docs" / "results" / "training.jsonl.gz"  # of the experiments that the paper has not
+SUCCESSOR_ROWS = ROOT / "docs" / "results" / "successor.jsonl.gz"  # of the paper's successor
 PAGES = (
     "README.md",
     *(f"docs/{name}.md" for name in ("beyond", "gallery", "performance", "python", "readings", "reproduction")),
@@ -71,15 +72,8 @@ FURTHER = {  # experiments of ours, and what is said of the literature
 }
 NAMES = {"stability-split-mnist-switch": "stability", "orders-split-mnist-orders": "orders"}  # of pictures
 PICTURES = ROOT / "docs" / "figures"
-READINGS = (  # of a method: the option, its value by the text, and what else is given with both
-    ("xdg", "gate_on", "activation", {}),
-    ("lwf", "reduction", "sum", {"replayed_for": "one"}),
-    ("lwf", "replayed_for", "one", {"reduction": "mean"}),
-    ("dgr", "replayed_for", "one", {}),
-    ("dgr-distill", "reduction", "sum", {"replayed_for": "one"}),
-    ("icarl", "temperature", 1, {}),
-)
 WHY: dict[tuple[str, str], str] = {}  # a cell differs: by method and scenario
+WHY_2022: dict[tuple[str, str], str] = {}  # the same of the successor's tables
 TO_COME = "an earlier run with another reading of the text; the run by the table's rule is still to be trained"
 
 SAID = {  # a statement of the paper does not hold, or cannot be told: by its title
@@ -99,34 +93,52 @@ SAID = {  # a statement of the paper does not hold, or cannot be told: by its ti
 
 def found() -> dict[str, Section]:
     """What the rows came to, by experiment."""
+    theirs = {name: each for name, each in stored(SUCCESSOR_ROWS).items() if name in SUCCESSORS + STORED}
+    return stood_in(stored(ROWS, TRAINING), (*TABLES, "figureC1")) | theirs
+
+
+def stored(*files: Path) -> dict[str, Section]:
+    """The experiments whose rows are in these files, as far as they are there."""
+    there = [rows for rows in files if rows.exists()]
+    if not there:
+        return {}
     with tempfile.TemporaryDirectory() as folder:
-        merge(Path(folder) / "paper.db", [rows for rows in (ROWS, TRAINING) if rows.exists()])
+        merge(Path(folder) / "paper.db", there)
         with Store(Path(folder) / "paper.db", readonly=True) as store:
-            by_name = {section.name: section for section in sections(store)}
-    return stood_in(by_name, (*TABLES, "figureC1"))
+            return {section.name: section for section in sections(store)}
 
 
 def summary(by_name: Mapping[str, Section]) -> str:
-    """How many of the published numbers were measured, and what came of it."""
-    verdicts, means, to_come = {}, [], set()
-    for name in TABLES:
-        for result in by_name[name].results:
+    """How many of the paper's published numbers were measured, and what came of it."""
+    return counted(by_name, TABLES, FIGURES, FIRST)
+
+
+def counted(by_name: Mapping[str, Section], tables: Sequence[str], figures: Sequence[str], paper: str) -> str:
+    """The same of either paper, and what was run for which of its experiments."""
+    verdicts, means, to_come, assumed = {}, [], set(), set()
+    for name in tables:
+        for result in by_name[name].results if name in by_name else ():
             published = result.cell.published()
             if published and result.verdict:
                 verdicts[published] = result.verdict.outcome
                 means.append(result.accuracy)
+                assumed |= {published} if result.verdict.sem_assumed else set()
                 to_come |= {published} if stands_in(by_name[name], result.cell) else set()
     counts = Counter(verdicts.values())
-    many = len(published_cells())
+    many = len(published_cells(paper))
     told = [f"{len(verdicts)} of the {many} published numbers were measured at full length, with {seeds_of(means)}:"]
     told += [f"{counts[Outcome.AGREES]} agree, {counts[Outcome.DIFFERS]} differ."]
-    if len(verdicts) < many:
+    if not verdicts:
+        told = [f"None of the {many} published numbers was measured at full length yet."]
+    elif len(verdicts) < many:
         told += [f"{many - len(verdicts)} still to be run."]
     if to_come:
         told += [f"{len(to_come)} of them are of an earlier run, still to be run by the rule of their table."]
+    if assumed:
+        told += [f"Of {len(assumed)} only the mean is known: our standard error stands for theirs there."]
     lines = [" ".join(told), ""]
     lines += ["| | runs | still to be run | trained in | on |", "| :-- | --: | --: | --: | :-- |"]
-    for name in (*TABLES, *FIGURES):
+    for name in (*tables, *figures):
         section = by_name.get(name)
         if section is None or not section.results:
             lines.append(f"| {paper_experiment(name).title} | – | all | – | – |")
@@ -139,43 +151,19 @@ def summary(by_name: Mapping[str, Section]) -> str:
     return "\n".join(lines)
 
 
-def readings(by_name: Mapping[str, Section]) -> str:
-    """What each reading of the text comes to."""
-    marks = {Outcome.AGREES: " ✓", Outcome.DIFFERS: " ✗"}
-    section = by_name["readings"]
-    measured = {(written(result.cell.method), *place(result.cell)): result for result in section.results}
-    lines = [["method", "option", "stream", "scenario", "seeds", "published", "by the text", "by the departure"]]
-    lines.append([":--"] * 4 + ["--:"] * 4)
-    for name, option, text, given in READINGS:
-        pairs: dict[tuple[str, str], dict[bool, Cell]] = {}
-        for cell in section.cells:
-            part = next((part for part in cell.method.parts if part.name == name), None)
-            if part and all(getattr(part, key) == value for key, value in given.items()):
-                pairs.setdefault(place(cell), {})[getattr(part, option) == text] = cell
-        for both in (pair for pair in pairs.values() if len(pair) == 2):
-            shown, seeds = [], []
-            for by_the_text in (True, False):
-                cell = both[by_the_text]
-                found = measured.get((written(cell.method), *place(cell)))
-                mark = marks.get(found.verdict.outcome, "") if found and found.verdict else ""
-                shown.append(plus_minus(found.accuracy) + mark if found else "…")
-                seeds += [str(found.accuracy.n)] if found else []
-            where = [*place(cell), " and ".join(dict.fromkeys(seeds)), theirs(cell.published())]
-            lines.append([f"`{name}`", f"`{option}`", *where, *shown])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def differing(by_name: Mapping[str, Section]) -> str:
+def differing(
+    by_name: Mapping[str, Section], tables: Sequence[str] = TABLES, reasons: Mapping[tuple[str, str], str] = WHY
+) -> str:
     """The cells that differ, each with the reason or the open question."""
     lines, told = [], set()
-    for name in TABLES:
-        for board in result_tables(by_name[name]):
+    for name in tables:
+        for board in result_tables(by_name[name]) if name in by_name else ():
             for found in board.cells:
                 result, published = found.result, found.result.cell.published()
                 if not result.verdict or result.verdict.outcome is not Outcome.DIFFERS or published in told:
                     continue
                 told.add(published)  # Table B.1 has cells of Table 5 again
-                why = WHY.get((result.cell.method.name, found.column), "open")
+                why = reasons.get((result.cell.method.name, found.column), "open")
                 if stands_in(board.section, result.cell):
                     why = TO_COME
                 numbers = f"{plus_minus(result.accuracy)} | {theirs(published)}"
@@ -185,11 +173,6 @@ def differing(by_name: Mapping[str, Section]) -> str:
         return "None."
     head = ["| table | method | scenario | ours | published | why |", "| :-- | :-- | :-- | --: | --: | :-- |"]
     return "\n".join(head + lines)
-
-
-def place(cell: Cell) -> tuple[str, str]:
-    gated = ", task in hidden layers" if cell.task_id_in == "hidden" else ""
-    return cell.stream.title, cell.scenario.title + gated
 
 
 def report(by_name: Mapping[str, Section]) -> str:
@@ -219,6 +202,14 @@ def drawn(by_name: Mapping[str, Section]) -> dict[str, list[tuple[Section, Chart
     for section, chart in charts([by_name[name] for name in (*TABLES, *FIGURES, *FURTHER) if name in by_name]):
         found[section.name].append((section, chart))
     found["agreement"] = [(by_name[TABLES[0]], agreed(by_name).chart)]
+    return found | drawn_2022(by_name)
+
+
+def drawn_2022(by_name: Mapping[str, Section]) -> dict[str, list[tuple[Section, Chart]]]:
+    """The successor's figures. Their horizontal lines have the seeds of its tables."""
+    found: dict[str, list[tuple[Section, Chart]]] = {}
+    for section, chart in charts([by_name[name] for name in (*SUCCESSORS, *STORED) if name in by_name]):
+        found.setdefault(section.name, []).append((section, chart))
     return found
 
 
@@ -312,6 +303,29 @@ def further(by_name: Mapping[str, Section]) -> str:
     return "\n\n".join(text for text in told if text)
 
 
+def successor(by_name: Mapping[str, Section]) -> str:
+    """The paper's successor: its two tables with all their evidence, and the curves over stored data."""
+    told, drawings = [counted(by_name, SUCCESSORS, STORED, SUCCESSOR)], drawn_2022(by_name)
+    there = [name for name in SUCCESSORS if name in by_name and by_name[name].results]
+    for name in SUCCESSORS:
+        told += [] if name in there else not_run(name)
+    if there:
+        told += ["What differs:", differing(by_name, there, WHY_2022)]
+        told.append(tables([by_name[name] for name in there]))
+    for name in STORED:
+        section = by_name.get(name)
+        if section is None or not section.results:
+            told += not_run(name)
+            continue
+        told += [markdown.block(block) for block in (Heading(section.title), *opening(section))]
+        told.append("There are no published numbers to compare these with.")
+        for _, chart in drawings.get(name, []):
+            told += [*shown(chart), *(markdown.block(panel_table(chart, panel)) for panel in chart.panels)]
+    if SUCCESSOR_ROWS.exists():
+        told.append(f"The rows are in [results/{SUCCESSOR_ROWS.name}](results/{SUCCESSOR_ROWS.name}).")
+    return "\n\n".join(told)
+
+
 def brief(by_name: Mapping[str, Section]) -> str:
     """Table 4: the numbers, and which of them are of earlier runs."""
     blocks: list[Block] = [comparison(board) for board in result_tables(by_name[TABLES[0]])]
@@ -349,6 +363,7 @@ BLOCKS = {
     "figures": figures,
     "further": further,
     "places": places,
+    "successor": successor,
     "brief": brief,
     "gallery": gallery,
     "methods": lambda _: methods(),

@@ -323,9 +323,4 @@ def test_what_does_not_go_together_is_refused(cli):
         "threefold: augment is set, but the data are features of my_encoder.py:encode, which are computed once; give"
         " one.\n",
     )
-    ended = cli("run", "split", *how, "--method", "dgr")
-    assert (ended.status, ended.err) == (
-        2,
-        "threefold: dgr generates values in [0, 1], but the data have others; scale them, or use another method.\n",
-    )
     assert not Path("threefold.db").exists()

@@ -13,7 +13,8 @@ from threefold.data import Dataset, Encoder
 from threefold.experiments import Cell, Request
 from threefold.experiments import experiment_request as requests
 from threefold.experiments.experiment_request import Options, experiment_request
-from threefold.experiments.spec import SUCCESSORS, load_experiment, paper_experiment
+from threefold.experiments.spec import STORED, SUCCESSORS, load_experiment, paper_experiment
+from threefold.networks import CNNNetwork, EncodedVAE, Weights, spec
 from threefold.report.formatting import theirs
 from threefold.results import SUCCESSOR, Outcome, Published, Summary, lookup, published_cells, run_key, verdict
 
@@ -51,6 +52,10 @@ ALIKE = {
 }
 
 
+# FROMP's τ on split MNIST by budget of each class (1, 10, 100, 1000), by a grid search of its authors
+TAU = {"task": [1e5, 1e-3, 0.01, 10], "domain": [1e-3, 1e5, 10, 0.1], "class": [1e5, 1e4, 1e3, 1]}
+
+
 def cifar(*_: object, **__: object) -> Dataset:
     source = np.random.default_rng(0)
     x, y = source.random((3000, 3, 4, 4)).astype(np.float32), np.arange(3000) % 100
@@ -66,11 +71,13 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Request:
     """What a file asks for; of split CIFAR-100 with features of noise."""
     name: str = request.param
-    if name == "nmi-table3":
+    if name in ("nmi-table3", "nmi-budgets-cifar"):
         monkeypatch.setattr(requests, "load", cifar)
         flat = Encoder(lambda x: x.flatten(1), "0" * 64, "nmi-cifar-10.pt:each", True)
         each = dict.fromkeys(range(1, 11), flat)
         monkeypatch.setattr(requests, "encoder", lambda *_: replace(flat, each=each))
+        monkeypatch.setattr(spec, "load_weights", lambda file: Weights("1" * 64, file))
+        monkeypatch.setattr(Weights, "fitting", lambda *_: set())
     return paper_request(name)
 
 
@@ -82,12 +89,23 @@ def test_every_cell_is_trained_as_there_and_judged_by_its_number(asked: Request)
     stream = {"nmi-table2": "split-mnist", "nmi-table3": "split-cifar-100"}[asked.name]
     training = {"nmi-table2": (2000, 128, 400, 0.001, 5), "nmi-table3": (5000, 256, 2000, 0.0001, 10)}[asked.name]
     for cell in cells_of(asked):
-        spec = cell.spec()
-        assert (cell.training.iters, cell.training.batch, cell.hidden, cell.lr, cell.stream.tasks) == training
-        assert spec["scenario"].get("active") == (
+        described = cell.spec()
+        found = (cell.training.iters, cell.training.batch, cell.setting.hidden, cell.lr, cell.stream.tasks)
+        assert found == training
+        assert described["scenario"].get("active") == (
             "all" if cell.scenario.name == "class" and cell.method.name != "icarl" else None
         )
-        assert ("features" in spec["stream"]) == (asked.name == "nmi-table3")
+        on_features = asked.name == "nmi-table3" and cell.method.name != "dgr"
+        assert ("features" in described["stream"]) == on_features
+        network = cell.training.network
+        assert isinstance(network, CNNNetwork) == (asked.name == "nmi-table3" and not on_features)
+        if isinstance(network, CNNNetwork):  # as the features' networks are, and with their weights
+            assert (network.channels, network.hidden) == ((16, 32, 64, 128, 256), (2000, 2000))
+            assert (network.norm, network.last, network.frozen) == ("batch", "linear", True)
+            assert network.init is not None
+            assert network.init.file == "nmi-cifar-10.pt"
+            generator = cell.method.parts[0].networks(cell.setting)["generator"]
+            assert isinstance(generator, EncodedVAE)
         assert cell.comparable
         found = cell.published()
         assert found == lookup(stream, cell.scenario.name, cell.method.name, paper=SUCCESSOR)
@@ -95,8 +113,7 @@ def test_every_cell_is_trained_as_there_and_judged_by_its_number(asked: Request)
     assert seeds == set(range(1, 21 if asked.name == "nmi-table2" else 11))
     have = {(cell.scenario.name, cell.method.name) for cell in cells_of(asked)}
     theirs = {(c.scenario, c.method) for c in published_cells(SUCCESSOR) if c.table == asked.name}
-    missing = {method for _, method in theirs - have}
-    assert missing == ({"dgr"} if asked.name == "nmi-table3" else set())
+    assert theirs <= have
 
 
 @WHICH
@@ -108,6 +125,34 @@ def test_hyperparameters(asked: Request) -> None:
         for part in cell.method.parts:
             for name, value in ALIKE.get(part.name, {}).items():
                 assert getattr(part, name) == value, (part.name, name)
+
+
+@pytest.mark.parametrize("asked", STORED, indirect=True)
+def test_curves_over_budgets_are_of_the_tables_methods(asked: Request) -> None:
+    """Each as it is in the table but for its budget: where that is 100, it is the table's own run."""
+    largest = {"nmi-budgets-mnist": 1000, "nmi-budgets-cifar": 500}[asked.name]
+    by: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for cell in cells_of(asked):
+        for part in cell.method.parts:
+            if part.name == "offline":
+                continue
+            for name, value in ALIKE[part.name].items():
+                assert name == "budget" or getattr(part, name) == value, (part.name, name)
+            point = getattr(part, "budget"), getattr(part, "strength", 0.0)  # noqa: B009
+            by.setdefault((part.name, cell.scenario.name), []).append(point)
+    fromp = {scenario: by.pop(("fromp", scenario)) for scenario in ("task", "domain", "class")}
+    assert by.keys() == {("icarl", "class"), *((m, s) for m in ("er", "a-gem") for s in fromp)}
+    assert all([budget for budget, _ in points] == [1, 10, 100, largest] for points in by.values())
+    for scenario, points in fromp.items():
+        if asked.name == "nmi-budgets-mnist":
+            assert points == list(zip([1, 10, 100, 1000], TAU[scenario], strict=True))
+        else:
+            assert points == [(1, 1), (10, 1)]
+    table = paper_request({"nmi-budgets-mnist": "nmi-table2", "nmi-budgets-cifar": "nmi-table3"}[asked.name])
+    theirs = {run_key(cell.run_spec(1)) for cell in cells_of(table)}
+    shared = [cell for cell in cells_of(asked) if run_key(cell.run_spec(1)) in theirs]
+    assert len(shared) == 6 + 7 + (3 if asked.name == "nmi-budgets-mnist" else 0)
+    assert {seed for each in asked.asked for seed in each.seeds} == {1, 2, 3, 4, 5}
 
 
 def test_54_numbers_are_published() -> None:

@@ -298,10 +298,11 @@ def test_a_composition_is_refused_for_the_part_that_cannot_work():
 
 
 @pytest.mark.parametrize("method", ["dgr", "dgr-distill", "dgr-distill+xdg:share=0.5"])
-def test_a_generator_of_pixels_needs_pixels(method):
-    reason = parse(method).refuse(setting_of("task", unit_interval=False))
-    assert "[0, 1]" in reason
-    assert parse(method).refuse(setting_of("task", unit_interval=True)) is None
+@pytest.mark.parametrize("unit_interval", [True, False])
+def test_a_generator_models_pixels_or_any_numbers(method, unit_interval):
+    setting = setting_of("task", unit_interval=unit_interval)
+    assert parse(method).refuse(setting) is None
+    assert parse(method).parts[0].networks(setting)["generator"].binary == unit_interval
 
 
 @pytest.mark.parametrize(("method", "scenario"), [("icarl", "task"), ("icarl", "domain"), ("xdg", "class")])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAMES = (
     "table4, table5, tableB1, figureC1, figureD1, figureD2 or all (of these); taskfree, stability or orders;"
-    " nmi-table2 or nmi-table3, of the paper's successor."
+    " nmi-table2, nmi-table3, nmi-budgets-mnist or nmi-budgets-cifar, of the paper's successor."
 )
 
 

@@ -169,7 +169,9 @@ class ReplicaStack:
         if weights := self.setting.network.init:
             for seed, params in initial.items():
                 begun = weights.put_into(seed, self.setting.network.name, params["classifier"], buffers[seed])
-                params["classifier"], buffers[seed] = begun
+                if not getattr(self.setting.network, "frozen", False):  # else the layers that are trained begin anew
+                    params["classifier"] = begun[0]
+                buffers[seed] = begun[1]
         return initial, buffers
 
     def _built(self, seed: int) -> nn.Module:

@@ -95,9 +95,8 @@ def _cells(planned: Sequence[_Planned]) -> dict[str, Any]:
 def _planned(experiment: Experiment, options: Options, report: Report | None) -> Iterator[_Planned]:
     quick, held = experiment.quick if options.quick else None, experiment.validation
     wanted, kept, seeds_of = _only(experiment, options.only), _kept(experiment, options), _seeds_of(options, quick)
-    training = _thinned_training(experiment.training, quick)
     for part in experiment.parts:
-        named = streams.find(part.stream)
+        named, training = streams.find(part.stream), _training(experiment, part, quick)
         settings = _settings(experiment, training, options, named.kind.defaults)
         for how in settings:
             how.check_scenarios([scenarios.find(scenario) for _, scenario in _pairs(part)])
@@ -158,7 +157,7 @@ def _count(experiment: Experiment, options: Options) -> tuple[int, int]:
     quick, wanted = experiment.quick if options.quick else None, _only(experiment, options.only)
     kept, seeds_of, cells, runs = _kept(experiment, options), _seeds_of(options, quick), 0, 0
     for part in experiment.parts:
-        ways = _thinned_training(experiment.training, quick).points * len(part.streams)
+        ways = _training(experiment, part, quick).points * len(part.streams)
         for spec, scenario in _pairs(part):
             if not kept(spec, scenario):
                 continue
@@ -221,8 +220,12 @@ def _thinned(spec: MethodSpec, points: int | None) -> MethodSpec:
     return spec.model_copy(update={"values": values})
 
 
-def _thinned_training(training: TrainingSpec, quick: QuickSpec | None) -> TrainingSpec:
-    """The same of lists of numbers; all networks, optimisers and schedules are kept."""
+def _training(experiment: Experiment, part: PartSpec, quick: QuickSpec | None) -> TrainingSpec:
+    """How a part is trained: a rehearsal keeps few values of lists of numbers, but all networks, optimisers and
+    schedules."""
+    training = experiment.training
+    if part.network:
+        training = training.model_copy(update={"network": part.network, "hidden": None})
     if quick is None:
         return training
     grids = {name: value for name, value in training if isinstance(value, list) and not isinstance(value[0], str)}

@@ -38,6 +38,7 @@ from threefold.scenarios import Active, TaskIdIn
 PAPER = ("table4", "table5", "tableB1", "figureC1", "figureD1", "figureD2")
 FURTHER = ("taskfree", "stability", "orders")  # experiments of ours on the paper's benchmarks
 SUCCESSORS = ("nmi-table2", "nmi-table3")  # of the paper's successor (2022)
+STORED = ("nmi-budgets-mnist", "nmi-budgets-cifar")  # its curves over stored data, of which no numbers are published
 Value = float | int | str | bool
 
 
@@ -244,6 +245,7 @@ class PartSpec(_Spec):
     data: str | None = None
     normalize: bool = Field(False, description="with the training data's mean and deviation")
     features: str | None = Field(None, description="FILE.py:FUNCTION or FILE.pt: what makes features of the data")
+    network: str | None = Field(None, description="of this part, in place of the training's; read when it is planned")
     tasks: OneOrMore[Count] | None = None
     boundaries: OneOrMore[BoundariesName] = Field(["sharp"], description="between the tasks")
     seeds: Seeds | None = Field(None, description="of this part; the experiment's if not given")
@@ -310,8 +312,8 @@ def load_experiment(path: str | Path) -> Experiment:
 
 def paper_experiment(name: str) -> Experiment:
     """One of the built-in experiments: the paper's, its successor's, or ours."""
-    if name not in PAPER + FURTHER + SUCCESSORS:
-        raise unknown("experiment", name, [*PAPER, *FURTHER, *SUCCESSORS, "all"])
+    if name not in PAPER + FURTHER + SUCCESSORS + STORED:
+        raise unknown("experiment", name, [*PAPER, *FURTHER, *SUCCESSORS, *STORED, "all"])
     content = files("threefold.experiments").joinpath("paper", f"{name}.toml").read_bytes()
     found = _parsed(content, name, name)
     found._paper = SUCCESSOR if name in SUCCESSORS else FIRST

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from threefold.engine import Adam
 from threefold.engine.schedule import CONSTANT
 from threefold.experiments.description import same_value
-from threefold.networks import MLPNetwork
+from threefold.networks import AnyNetwork, CNNNetwork, MLPNetwork
 from threefold.streams import SHARP
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ class Protocol(NamedTuple):
     features: bool  # frozen features, instead of images
 
 
+ON_PIXELS = ("dgr",)  # what generated images there; all others learned from features
+
 PROTOCOLS = {
     "split-mnist": Protocol(2000, 128, 400, 0.001, 5, features=False),
     "split-cifar-100": Protocol(5000, 256, 2000, 0.0001, 10, features=True),
@@ -39,13 +41,18 @@ def trained_as_in_successor(cell: "Cell") -> bool:
     if theirs is None:
         return False
     usual = training.schedule == CONSTANT and stream.boundaries == SHARP and not training.augment
-    ours = (training.iters, training.batch, cell.hidden, cell.lr, stream.tasks, bool(stream.data.features))
+    features = theirs.features and cell.method.name not in ON_PIXELS
+    network: AnyNetwork = MLPNetwork(width=theirs.hidden)
+    if theirs.features and not features:
+        network = CNNNetwork(norm="batch", hidden=(theirs.hidden, theirs.hidden), last="linear", frozen=True)
+        network = network.model_copy(update={"init": training.network.init})  # any weights, as any features
+    ours = (training.iters, training.batch, cell.lr, stream.tasks, bool(stream.data.features))
     return (
         usual
         and not cell.own_code
         and not stream.details()
-        and ours == theirs
-        and same_value(training.network, MLPNetwork(width=theirs.hidden))
+        and ours == (theirs.iters, theirs.batch, theirs.lr, theirs.tasks, features)
+        and same_value(training.network, network)
         and same_value(cell.optimizer, Adam(lr=theirs.lr))
         and (cell.scenario.active == "all") == (cell.scenario.infers_task and not cell.method.over_seen)
     )

@@ -23,6 +23,7 @@ class BIR(Taught):
 
     name = "bi-r"
     citation = "vandeven2020"
+    uses_features = True
     feedback: bool = hyper("the classifier's hidden layers encode for the generator, instead of some of its own", True)
     conditional: bool = hyper("the generator's prior has a mode for each class, instead of one for all", True)
     gating: float = hyper("share of the decoder's units that is silenced for a class, or for a task", 0.1, ge=0, lt=1)

@@ -1,6 +1,6 @@
 """The diagonal of the Fisher information (equations 5 and 6), exact and without a loop over samples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -33,27 +33,30 @@ def fisher_diagonal(stack: Stack, task: int, labels: Labels, samples: int | None
         for seed, indices in zip(stack.seeds, own, strict=True)
     ]
     uniform = pad_sequence(draws, batch_first=True)
+    units = stack.setting.outputs.active(task, task + 1).nonzero().flatten().tolist()
     total: Params = {}
     start = 0
     for batch, weight in stack.training_data(own):
         size = batch.y.shape[1]
         at = uniform[:, start : start + size]
         at = pad(at, (0, size - at.shape[1])).to(weight.device)  # samples may be padded to more than there are draws
-        squares = stack.map(_squares(labels), batch, weight, at)
+        squares = stack.map(_squares(labels, units), batch, weight, at)
         total = {name: total[name] + s if total else s for name, s in squares.items()}
         start += size
     return total
 
 
-def _squares(labels: Labels) -> Callable[[Learner, Batch, Tensor, Tensor], Params]:
-    """For one network: the weighted sum over samples of squared gradients of the log likelihood."""
+def _squares(labels: Labels, units: Sequence[int]) -> Callable[[Learner, Batch, Tensor, Tensor], Params]:
+    """For one network: the weighted sum over samples of squared gradients of the log likelihood; `units` are active."""
 
     def one(learner: Learner, batch: Batch, weight: Tensor, uniform: Tensor) -> Params:
         if labels == "expected":
             chance = _chance(learner, learner.logits(batch.x, batch.task), batch)
-            units = range(chance.shape[-1])
-            each = [_at(learner, batch, _always(c), weight * chance[:, c]) for c in units]
-            return {name: torch.stack([squares[name] for squares in each]).sum(0) for name in each[0]}
+            total: Params = {}
+            for unit in units:  # as it goes: all of them at once would be as many copies of the network
+                squares = _at(learner, batch, _always(unit), weight * chance[:, unit])
+                total = {name: total[name] + s if total else s for name, s in squares.items()}
+            return total
 
         def label(logits: Tensor) -> Tensor:
             if labels == "true":

@@ -9,7 +9,8 @@ from torch.func import grad, vmap
 from threefold.methods.learner import Learner, Params, Stack
 
 JITTER = 1e-6  # on the diagonal
-ON_CPU, ON_GPU = 1 << 24, 1 << 28  # gradient entries at once: for each network on a CPU, for the stack on a GPU
+ON_CPU = 1 << 24  # gradient entries at once for each network on a CPU
+BYTES = 128  # of a GPU for each gradient entry of the stack: a quarter of it is used at most
 WITHIN = 6 * ON_CPU  # memory for a network, in float32 numbers: three times as many entries, in float64
 
 
@@ -30,7 +31,7 @@ def inverse_kernel(
         return {name: g.double().flatten(1) for name, g in each.items()}
 
     samples, weights = x.shape[1], sum(v[0].numel() for v in variance.values())
-    at_once = ON_CPU // weights if x.device.type == "cpu" else ON_GPU // (weights * len(x))
+    at_once = ON_CPU // weights if x.device.type == "cpu" else _room(x.device) // (weights * len(x))
     places = torch.split(torch.arange(samples, device=x.device), max(1, at_once))
     kernel = torch.zeros(len(x), samples, samples, dtype=torch.float64, device=x.device)
     for place, mine in enumerate(places):
@@ -45,3 +46,8 @@ def inverse_kernel(
     jitter = JITTER * torch.eye(samples, dtype=kernel.dtype, device=x.device)
     inverse: Tensor = torch.linalg.inv_ex(kernel + jitter).inverse  # no error for what diverged, no synchronisation
     return inverse
+
+
+def _room(device: torch.device) -> int:
+    """How many gradient entries a GPU holds at once: the more, the fewer are computed twice."""
+    return int(torch.cuda.get_device_properties(device).total_memory) // BYTES

@@ -8,19 +8,18 @@ from torch.func import functional_call, grad
 from torch.utils._pytree import tree_map
 
 from threefold.methods.learner import Batch, Draws, Learner, Memory, Noise, OfLabel, Params, Setting, Stack, Step
+from threefold.methods.own_adam import Adam
 from threefold.methods.part import Part, hyper
 from threefold.networks import VAE, Likelihood, initial_params
 from threefold.randomness import generator
 
-BETAS, EPSILON = (0.9, 0.999), 1e-8
-ADAM = ("live", "means", "squares")  # parameters, and moving averages of their gradients and of the squares of these
+ADAM = ("live", "means", "squares")  # of the VAEs in training, as in `own_adam.py:Adam`
 
 
 class GenerativeClassifier(Part):
     """Generative classifier: a VAE for each class, trained on that class alone; the highest likelihood wins.
 
-    The classes of a task take turns: each step trains one VAE, on a whole batch of its class, with an Adam of its own.
-    The classifier is neither trained nor used. `live` are the VAEs in training, a row for each class of the task.
+    The task's classes take turns, each with an Adam of its own. `live` are their VAEs. The classifier is not used.
     """
 
     name = "generative-classifier"
@@ -41,8 +40,7 @@ class GenerativeClassifier(Part):
     def size(self, setting: Setting) -> int:
         """A VAE for each unit, those of a task again with Adam's averages, and the noise."""
         vaes = setting.outputs.units + len(ADAM) * setting.outputs.largest
-        parameters = sum(p.numel() for p in self._vae(setting).parameters())
-        return vaes * parameters + self.samples * self.latent
+        return vaes * sum(p.numel() for p in self._vae(setting).parameters()) + self.samples * self.latent
 
     def start(self, setting: Setting, seed: int, params: Params) -> Memory:
         units = range(setting.outputs.units)
@@ -52,28 +50,23 @@ class GenerativeClassifier(Part):
         return {"vaes": vaes, "noise": noise} | _begun(setting, vaes, 0)
 
     def draws(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
-        turns = torch.arange(steps) % setting.outputs.size(task)
-        return {f"{self.name} own": OfLabel(turns), f"{self.name} noise": Noise((setting.batch, self.latent))}
+        own = OfLabel(torch.arange(steps) % setting.outputs.size(task))
+        return {f"{self.name} own": own, f"{self.name} noise": Noise((setting.batch, self.latent))}
 
     def loss(self, learner: Learner, batch: Batch) -> Tensor:
         """The loss of the VAE whose turn it is; its weights change in `after_step`."""
-        live, turn = learner.memory[self.name]["live"], self._turn(learner)
-        return self._loss(learner, {name: _row(p, turn) for name, p in live.items()})
+        turn = self._turn(learner)
+        return self._loss(learner, {name: _row(p, turn) for name, p in learner.memory[self.name]["live"].items()})
 
     def after_step(self, learner: Learner, step: Step) -> Memory:
         """A step of Adam."""
         memory, turn = learner.memory[self.name], self._turn(learner)
-        old = {entry: {name: _row(p, turn) for name, p in memory[entry].items()} for entry in ADAM}
-        taken = memory["taken"] + turn
-        one, two = (1 - beta ** _row(taken, turn).double() for beta in BETAS)
-        fresh: dict[str, Params] = {entry: {} for entry in ADAM}
-        for name, g in grad(lambda params: self._loss(learner, params))(old["live"]).items():
-            mean = BETAS[0] * old["means"][name] + (1 - BETAS[0]) * g
-            square = BETAS[1] * old["squares"][name] + (1 - BETAS[1]) * g**2
-            size, below = (self.lr / one).to(g.dtype), square.sqrt() / two.sqrt().to(g.dtype) + EPSILON
-            for entry, value in zip(ADAM, (old["live"][name] - size * mean / below, mean, square), strict=True):
-                fresh[entry][name] = torch.where(turn.view(-1, *[1] * g.dim()), value, memory[entry][name])
-        return {**fresh, "taken": taken}
+        old = Adam(*({name: _row(p, turn) for name, p in memory[entry].items()} for entry in ADAM))
+        gradient, taken = grad(lambda params: self._loss(learner, params))(old.params), memory["taken"] + turn
+        fresh: Memory = dict(zip(ADAM, old.stepped(gradient, self.lr, _row(taken, turn).double()), strict=True))
+        own = {n: turn.view(-1, *[1] * p.dim()) for n, p in old.params.items()}
+        fresh = {e: {n: torch.where(own[n], p, memory[e][n]) for n, p in its.items()} for e, its in fresh.items()}
+        return fresh | {"taken": taken}
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
         """Store the trained VAEs, and start those of the next task."""
@@ -83,27 +76,27 @@ class GenerativeClassifier(Part):
         return memory | {"vaes": vaes} | _begun(stack.setting, vaes, task + 1)
 
     def scores(self, learner: Learner, x: Tensor, task: Tensor) -> Tensor:
-        """log p(x | class) for each class."""
-        memory, likelihood, found = learner.memory[self.name], Likelihood(self._vae(learner.setting)), []
-        for unit in range(learner.outputs.units):
-            live = memory["units"] == unit
-            now = {name: _row(each, live) for name, each in memory["live"].items()}
-            params = {name: torch.where(live.any(), now[name], each[unit]) for name, each in memory["vaes"].items()}
-            found.append(functional_call(likelihood, params, (x, memory["noise"])))
-        return torch.stack(found, -1)
+        """log p(x | class) for each class; −inf for those of tasks to come, of which nothing is known."""
+        memory, outputs, nothing = learner.memory[self.name], learner.outputs, x.new_full(x.shape[:1], -torch.inf)
+        finished, likelihood = len(memory["finished"]), Likelihood(self._vae(learner.setting))
+        rows = {unit: ("vaes", unit) for before in range(finished) for unit in outputs.units_of(before)}
+        if finished < outputs.tasks:
+            rows |= {unit: ("live", row) for row, unit in enumerate(outputs.units_of(finished))}
+        params = {unit: {name: p[row] for name, p in memory[entry].items()} for unit, (entry, row) in rows.items()}
+        found = {unit: functional_call(likelihood, its, (x, memory["noise"])) for unit, its in params.items()}
+        return torch.stack([found.get(unit, nothing) for unit in range(outputs.units)], -1)
 
     def _turn(self, learner: Learner) -> Tensor:
         """Which of the live VAEs is trained at this step."""
-        turn: Tensor = learner.memory[self.name]["units"] == learner.drawn[f"{self.name} own"].y[0]
-        return turn
+        return torch.eq(learner.memory[self.name]["units"], learner.drawn[f"{self.name} own"].y[0])
 
     def _loss(self, learner: Learner, params: Params) -> Tensor:
         given = learner.drawn[f"{self.name} own"].x, learner.drawn[f"{self.name} noise"]
         return torch.mean(functional_call(self._vae(learner.setting), params, given))
 
     def _vae(self, setting: Setting) -> VAE:
-        kind = setting.unit_interval, torch.get_default_dtype()
-        return _built(setting.inputs, self.hidden, self.latent, self.layers, *kind)
+        how = self.layers, setting.unit_interval, torch.get_default_dtype()
+        return _built(setting.inputs, self.hidden, self.latent, *how)
 
 
 @cache  # no module can be built inside vmap, so `start` fills the cache
@@ -122,6 +115,7 @@ def _begun(setting: Setting, vaes: Params, task: int) -> Memory:
     own = outputs.units_of(min(task, outputs.tasks - 1))
     units = torch.tensor(own + [-1] * (outputs.largest - len(own)), device=bias.device)
     live = {name: each.index_select(bias.dim() - 2, units % outputs.units) for name, each in vaes.items()}
-    units = units.expand(live["pixels.shift.bias"].shape[:-1])
+    units = units.expand(*bias.shape[:-2], -1)
     zeros = {entry: tree_map(torch.zeros_like, live) for entry in ADAM[1:]}
-    return {"live": live, **zeros, "taken": torch.zeros_like(units), "units": units}
+    counts = {"taken": torch.zeros_like(units), "finished": units.new_zeros(*units.shape[:-1], task)}  # its length
+    return {"live": live, **zeros, **counts, "units": units}

@@ -1,7 +1,7 @@
 """The types that the hooks of a method work with: a network in training, its batches, and what it may draw."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -240,7 +240,7 @@ class Learner:
         self.drawn = training.drawn if training else {}  # what the parts requested in `draws`, for this step
         self._training = training
         self._dropouts = 0  # so far in this step
-        self._known: list[tuple[Tensor, Tensor, Tensor]] = []  # inputs, tasks and their logits
+        self._known: list[tuple[Tensor, Tensor, Tensor, Tensor | None]] = []  # inputs, tasks, their logits and features
 
     @property
     def outputs(self) -> Outputs:
@@ -263,7 +263,7 @@ class Learner:
         instead of its own; a `Stack.snapshot` includes buffers and computes as at test time.
         """
         if params is None:
-            for mine, its, logits in self._known:
+            for mine, its, logits, _ in self._known:
                 if x is mine and task is its:
                     return logits
         return _for_each(task, self._forward(x, task, params))
@@ -309,16 +309,28 @@ class Learner:
         keys = [(id(x), id(task) if gated else 0) for x, task in samples]
         different = dict(zip(keys, samples, strict=True))
         inputs, tasks = zip(*different.values(), strict=True)
-        if len(different) == 1:
-            logits = self._forward(inputs[0], tasks[0])
-        else:
-            each = [(task if task.dim() < 2 else task[0]).expand(len(x)) for x, task in different.values()]
-            logits = self._forward(torch.cat(inputs), torch.cat(each))
-        pieces = dict(zip(different, torch.split(logits, [len(x) for x in inputs]), strict=True))
-        self._known = [(x, task, _for_each(task, pieces[key])) for key, (x, task) in zip(keys, samples, strict=True)]
+        structure, wanted = self.setting.structure, any(part.uses_features for part in self.parts)
+        with ExitStack() as hooks:
+            net = self.networks["classifier"]
+            tapped: list[Tensor] = hooks.enter_context(structure.tapped(net)) if wanted else []
+            if len(different) == 1:
+                logits = self._forward(inputs[0], tasks[0])
+            else:
+                each = [(task if task.dim() < 2 else task[0]).expand(len(x)) for x, task in different.values()]
+                logits = self._forward(torch.cat(inputs), torch.cat(each))
+        sizes = [len(x) for x in inputs]
+        pieces = dict(zip(different, torch.split(logits, sizes), strict=True))
+        features = dict(zip(different, torch.split(tapped[0], sizes), strict=True)) if tapped else {}
+        self._known = [
+            (x, task, _for_each(task, pieces[key]), features.get(key))
+            for key, (x, task) in zip(keys, samples, strict=True)
+        ]
 
     def features(self, x: Tensor, task: Tensor) -> Tensor:
         """Activations of the last hidden layer (iCaRL's ψ)."""
+        for mine, its, _, found in self._known:
+            if x is mine and task is its and found is not None:
+                return found
         with self.setting.structure.tapped(self.networks["classifier"]) as tapped:
             self._forward(x, task)
         return tapped[0]

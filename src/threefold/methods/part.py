@@ -44,6 +44,7 @@ class Part(Value):
     citation: ClassVar[str] = ""  # the BibTeX key of its paper; ours are in citations.bib
     uses_task: ClassVar[bool] = False  # does it use the task in the hidden layers?
     over_seen: ClassVar[bool] = False  # is its loss over units of classes seen so far, whatever `active` is?
+    uses_features: ClassVar[bool] = False  # does its loss use the features of the samples whose logits are used?
 
     @property
     def adds_replay(self) -> bool:

@@ -10,7 +10,7 @@ from threefold.methods.learner import Batch, Draws, Learner, Memory, Noise, Para
 from threefold.methods.losses import Reduction, cross_entropy, distillation
 from threefold.methods.losses import only_active as only
 from threefold.methods.part import Part, hyper
-from threefold.networks import LATENT, VAE, ConvolutionalVAE, Decoder
+from threefold.networks import CNN, LATENT, VAE, CNNNetwork, ConvolutionalVAE, Convolutions, Decoder, EncodedVAE
 from threefold.randomness import generator
 
 ReplayedFor = Literal["one", "every"]
@@ -114,16 +114,17 @@ class DGR(ForEarlierTasks):
     citation = "shin2017"
 
     def refuse(self, setting: Setting) -> str | None:
-        if not setting.tasks_end:
-            return f"{self.name} copies its generator when a task ends, and in this stream none does."
-        if setting.unit_interval:
+        if setting.tasks_end:
             return None
-        return f"{self.name} generates values in [0, 1], but the data have others; scale them, or use another method."
+        return f"{self.name} copies its generator when a task ends, and in this stream none does."
 
     def networks(self, setting: Setting) -> dict[str, nn.Module]:
+        network, binary = setting.network, setting.unit_interval
+        if isinstance(network, CNNNetwork) and network.frozen:
+            return {"generator": EncodedVAE(setting.shape, network.channels, setting.hidden, binary=binary)}
         if setting.structure.convolutional and len(setting.shape) == 3:
-            return {"generator": ConvolutionalVAE(setting.shape)}
-        return {"generator": VAE(setting.inputs, setting.hidden)}
+            return {"generator": ConvolutionalVAE(setting.shape, binary=binary)}
+        return {"generator": VAE(setting.inputs, setting.hidden, binary=binary)}
 
     def draws(self, setting: Setting, task: int, memory: Memory, steps: int, source: torch.Generator) -> Draws:
         """Names are fixed for all subclasses, so that equal seeds generate equal samples."""
@@ -147,21 +148,29 @@ class DGR(ForEarlierTasks):
 
     def side_loss(self, learner: Learner, batch: Batch, replay: Replay | None) -> Tensor:
         """The generator's loss, on current data and on its own replay, weighted as the classifier's (section A.3)."""
-        vae, params, drawn = learner.networks["generator"], learner.all_params["generator"], learner.drawn
+        drawn = learner.drawn
         if replay is None:
-            loss: Tensor = functional_call(vae, params, (batch.x, drawn["dgr noise"])).mean()
-            return loss
+            return self._generative(learner, batch.x, drawn["dgr noise"]).mean()
         noise = torch.cat([drawn["dgr noise"], drawn["dgr noise of replay"]])
-        inputs = torch.cat([batch.x, replay.x]), noise
-        both: Tensor = functional_call(vae, params, inputs)
+        both = self._generative(learner, torch.cat([batch.x, replay.x]), noise)
         now, past = torch.split(both, [len(batch.x), len(replay.x)])
         return learner.now.shares[0] * now.mean() + learner.now.shares[1] * past.mean()
+
+    def _generative(self, learner: Learner, x: Tensor, noise: Tensor) -> Tensor:
+        """The generator's loss of each sample."""
+        vae, classifier, encoded = learner.networks["generator"], learner.networks["classifier"], None
+        if isinstance(vae, EncodedVAE) and isinstance(classifier, CNN):
+            encoded = functional_call(Convolutions(classifier), learner.buffers, (x,))
+        losses: Tensor = functional_call(vae, learner.all_params["generator"], (x, noise, encoded))
+        return losses
 
     def consolidate(self, stack: Stack, memory: Memory, task: int) -> Memory:
         return super().consolidate(stack, memory, task) | {"generator": copied(decoding(stack.params["generator"]))}
 
     def keep(self, stack: Stack, memory: Memory) -> dict[str, Tensor]:
         """A few generated images after each task, always from the same latent variables."""
+        if not stack.setting.unit_interval:
+            return {}
         latent = [torch.randn(DREAMS, LATENT, generator=generator(seed, "dreams")) for seed in stack.seeds]
         z = torch.stack(latent).to(stack.device)
 

@@ -1,7 +1,7 @@
 """Networks as plain modules for one network; the engine stacks them."""
 
 from threefold.networks.calling import called, put_values
-from threefold.networks.cnn import CNN
+from threefold.networks.cnn import CNN, Convolutions
 from threefold.networks.dropout import drawing, uniform, with_addressed_dropout
 from threefold.networks.features import encoder
 from threefold.networks.feedback_vae import FeedbackVAE
@@ -11,6 +11,7 @@ from threefold.networks.resnet import ResNet18
 from threefold.networks.spec import (
     NETWORKS,
     AnyNetwork,
+    CNNNetwork,
     MLPNetwork,
     OwnNetwork,
     find_network,
@@ -18,7 +19,7 @@ from threefold.networks.spec import (
     written_shape,
 )
 from threefold.networks.structure import GateOn, Structure
-from threefold.networks.vae import LATENT, VAE, ConvolutionalVAE, Decoder, Likelihood
+from threefold.networks.vae import LATENT, VAE, ConvolutionalVAE, Decoder, EncodedVAE, Likelihood
 from threefold.networks.weights import Weights
 
 __all__ = [
@@ -28,8 +29,11 @@ __all__ = [
     "NETWORKS",
     "VAE",
     "AnyNetwork",
+    "CNNNetwork",
     "ConvolutionalVAE",
+    "Convolutions",
     "Decoder",
+    "EncodedVAE",
     "FeedbackVAE",
     "GateOn",
     "Likelihood",

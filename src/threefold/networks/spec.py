@@ -83,9 +83,18 @@ class CNNNetwork(_OfImages):
         "units of fully connected layers after the convolutions, as in 2000-2000", later=True, min_length=1
     )
     last: Last = hyper("what follows the last convolution: what follows the others, or nothing", "relu", later=True)
+    frozen: bool = hyper(
+        "the convolutions keep the weights of init=FILE.pt, and all other layers begin anew", False, later=True
+    )
+
+    def refuse(self, shape: tuple[int, ...]) -> str | None:
+        if self.frozen and self.init is None:
+            return f"network {self.written()} freezes convolutions that were never trained; give init=FILE.pt too."
+        return super().refuse(shape)
 
     def build(self, setting: Shapes) -> nn.Module:
-        return CNN(setting.shape, self.channels, setting.units, self.norm, self.hidden or (), self.last)
+        how = self.norm, self.hidden or (), self.last
+        return CNN(setting.shape, self.channels, setting.units, *how, frozen=self.frozen)
 
 
 class ResNetNetwork(_OfImages):

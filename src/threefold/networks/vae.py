@@ -7,12 +7,13 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate, relu, softplus
+from torch.nn.functional import interpolate, pad, relu, softplus
 
 from threefold.networks.layers import Hidden, Layer
 
 LATENT = 100
-AT_ONCE = {True: 1 << 22, False: 1 << 20}  # numbers decoded at once by each network: on a GPU (True), or elsewhere
+AT_ONCE = {True: 1 << 24, False: 1 << 20}  # numbers decoded at once by each network: on a GPU (True), or elsewhere
+ALIGNED = 8  # GPUs multiply matrices faster whose rows are multiples of this
 CHANNELS = (32, 64, 128)
 
 
@@ -32,12 +33,13 @@ class VAE(nn.Module):
     def encode(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.encoder(x.flatten(1)))
 
-    def forward(self, x: Tensor, noise: Tensor) -> Tensor:
+    def forward(self, x: Tensor, noise: Tensor, encoded: Tensor | None = None) -> Tensor:
         """The loss of each sample (equations 11 to 13), per pixel: both terms divided by the number of pixels.
 
-        The paper gives the two terms as quantities to maximise; the loss is their negative.
+        The paper gives the two terms as quantities to maximise; the loss is their negative. `encoded`: what the encoder
+        starts from, if not `x`.
         """
-        h, x = self.encode(x), x.flatten(1)
+        h, x = self.encode(x if encoded is None else encoded), x.flatten(1)
         mean, log_variance = self.mean(h), self.log_variance(h)
         decoded = self.decode_logits(mean + torch.exp(log_variance / 2) * noise)
         entropy = softplus(decoded) - x * decoded  # binary cross entropy, of logits
@@ -52,19 +54,34 @@ class VAE(nn.Module):
 class ConvolutionalVAE(VAE):
     """The same for images: convolutions that halve them, and transposed ones that double them again."""
 
-    def __init__(self, shape: Sequence[int], latent: int = LATENT) -> None:
+    def __init__(self, shape: Sequence[int], latent: int = LATENT, *, binary: bool = True) -> None:
         channels, height, width = shape
         sizes = [(height, width)]
         for _ in CHANNELS:
             sizes.append((-(-sizes[-1][0] // 2), -(-sizes[-1][1] // 2)))
         (height, width), last = sizes[-1], CHANNELS[-1]
-        super().__init__(1, last * height * width, latent)
+        super().__init__(1, last * height * width, latent, binary=binary)
         self.encoder = _Halving((channels, *CHANNELS))
-        self.decoder = _Doubling(latent, CHANNELS[::-1], sizes[::-1])
+        self.decoder = _Doubling(latent, (*CHANNELS[::-1], CHANNELS[0]), sizes[::-1])
         self.pixels = _Pixels(CHANNELS[0], channels)
 
     def encode(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.encoder(x))
+
+
+class EncodedVAE(VAE):
+    """The same beside a CNN whose convolutions are frozen: it starts from what they give, and has two hidden layers to
+    either side; then its decoder mirrors the convolutions."""
+
+    def __init__(self, shape: Sequence[int], channels: Sequence[int], hidden: int, *, binary: bool = True) -> None:
+        colours, height, width = shape
+        sizes = [(height, width)]
+        for _ in channels[1:]:  # the first convolution keeps the size
+            sizes.append((-(-sizes[-1][0] // 2), -(-sizes[-1][1] // 2)))
+        super().__init__(channels[-1] * sizes[-1][0] * sizes[-1][1], hidden, binary=binary)
+        doubling = _Doubling(hidden, channels[::-1], sizes[::-1])
+        self.decoder = nn.Sequential(Hidden([LATENT, hidden, hidden]), doubling)
+        self.pixels = _Pixels(channels[0], colours)
 
 
 class _Halving(nn.Module):
@@ -84,9 +101,8 @@ class _Doubling(nn.Module):
         super().__init__()
         self.channels, self.sizes = channels, sizes
         self.first = nn.Linear(latent, channels[0] * sizes[0][0] * sizes[0][1])
-        outputs = [*channels[1:], channels[-1]]
-        pairs = zip(channels, outputs, strict=True)
-        self.layers = nn.ModuleList(nn.Conv2d(inputs, units, 3, padding=1) for inputs, units in pairs)
+        pairs = pairwise(channels)
+        self.layers = nn.ModuleList(nn.Conv2d(inputs, outputs, 3, padding=1) for inputs, outputs in pairs)
 
     def forward(self, z: Tensor) -> Tensor:
         x: Tensor = relu(self.first(z)).view(-1, self.channels[0], *self.sizes[0])
@@ -109,10 +125,11 @@ class Decoder(nn.Module):
 
     def __init__(self, vae: VAE) -> None:
         super().__init__()
-        self.decoder, self.pixels = vae.decoder, vae.pixels
+        self.decoder, self.pixels, self.binary = vae.decoder, vae.pixels, vae.binary
 
     def forward(self, z: Tensor) -> Tensor:
-        return torch.sigmoid(self.pixels(self.decoder(z)))
+        decoded: Tensor = self.pixels(self.decoder(z))
+        return torch.sigmoid(decoded) if self.binary else decoded
 
 
 class Likelihood(nn.Module):
@@ -121,7 +138,7 @@ class Likelihood(nn.Module):
     def __init__(self, vae: VAE) -> None:
         super().__init__()
         self.encoder, self.mean, self.log_variance = vae.encoder, vae.mean, vae.log_variance
-        self.decoder, self.pixels, self.binary = vae.decoder, cast(Layer, vae.pixels), vae.binary
+        self.decoder, self.pixels, self.binary = cast(Hidden, vae.decoder), cast(Layer, vae.pixels), vae.binary
 
     def forward(self, x: Tensor, noise: Tensor) -> Tensor:
         """log of the mean over samples of p(x|z) p(z) / q(z|x), with z = μ + σ · noise, up to a constant.
@@ -129,27 +146,41 @@ class Likelihood(nn.Module):
         p(x|z) is normal with variance 1. Computed in pieces, so that memory grows with neither samples nor inputs.
         """
         x, weight = x.flatten(1), self.pixels.weighted.weight
-        room = AT_ONCE[x.is_cuda] // (weight.shape[0] if self.binary else weight.shape[1])
+        room = AT_ONCE[x.is_cuda] // (weight.shape[0] if self.binary else weight.shape[1] + ALIGNED)
         samples = max(1, min(len(noise), room))
-        pieces = torch.split(x, max(1, room // samples))
-        return torch.cat([self._of(piece, noise, samples) for piece in pieces])
+        gram = weight.T @ weight
+        inputs = max(1, room // max(samples, noise.shape[1] + len(gram)))  # each has matrices of its own
+        return torch.cat([self._of(piece, noise, samples, gram) for piece in torch.split(x, inputs)])
 
-    def _of(self, x: Tensor, noise: Tensor, at_once: int) -> Tensor:
+    def _of(self, x: Tensor, noise: Tensor, at_once: int, gram: Tensor) -> Tensor:
+        """The same for a few inputs. Inputs × samples × units are read and written as rarely as possible."""
         h = self.encoder(x)
-        mean, log_variance = self.mean(h).unsqueeze(1), self.log_variance(h).unsqueeze(1)
+        mean, log_variance = self.mean(h), self.log_variance(h)
+        sigma, further = torch.exp(log_variance / 2), self.decoder.layers[1:]
+        layer = cast(Layer, self.decoder.layers[0])
+        spare = 0 if further or self.binary else -len(gram) % ALIGNED  # units that are always 0
+        # Wz + b = (Wμ + b) + (Wσ) noise: one product, with a further "noise" that is always 1
+        mixed = torch.cat([layer.weighted.weight.T * sigma.unsqueeze(-1), layer(mean).unsqueeze(1)], 1)
+        mixed, one = pad(mixed, (0, spare)), torch.ones_like(noise[:, :1])
+        # log p(z) / q(z|x) = ½ Σ (noise² − z² + log σ²), as a polynomial of the noise
+        powers, rest = torch.cat([1 - sigma**2, -2 * mean * sigma], 1).T, (log_variance - mean**2).sum(-1, keepdim=True)
         found = []
-        for some in torch.split(noise, at_once):
-            z = mean + torch.exp(log_variance / 2) * some
-            log_ratio = (some.square() - z.square() + log_variance).sum(-1)  # twice log p(z) / q(z|x)
-            found.append(((log_ratio - self._error(x, z)) / 2).logsumexp(-1))
+        for some, ones in zip(torch.split(noise, at_once), torch.split(one, at_once), strict=True):
+            log_ratio = (torch.cat([some**2, some], 1) @ powers).T + rest  # twice
+            h = (torch.cat([some, ones], 1) @ mixed).relu_()
+            for each in further:
+                h = relu(each(h))
+            found.append(((log_ratio - self._error(x, h, gram, spare)) / 2).logsumexp(-1))
         return torch.stack(found).logsumexp(0) - log(len(noise))
 
-    def _error(self, x: Tensor, z: Tensor) -> Tensor:
+    def _error(self, x: Tensor, h: Tensor, gram: Tensor, spare: int) -> Tensor:
         """‖x − decoded‖², inputs × samples. If decoded = Wh + b, it is computed by WᵀW, as h is much smaller than x."""
-        h: Tensor = self.decoder(z)
         if self.binary:
-            return (x.unsqueeze(1) - torch.sigmoid(self.pixels(h))).square().sum(-1)
-        weight, apart = self.pixels.weighted.weight, x - self.pixels.shift.bias
-        across = (h @ (apart @ weight).unsqueeze(-1)).squeeze(-1)
-        error: Tensor = apart.square().sum(-1, keepdim=True) - 2 * across + (h @ (weight.T @ weight) * h).sum(-1)
-        return error
+            return torch.sigmoid(self.pixels(h)).sub_(x.unsqueeze(1)).square().sum(-1)
+        apart = x - self.pixels.shift.bias
+        across = (apart @ self.pixels.weighted.weight).unsqueeze(-1)
+        both = torch.cat([gram.expand(len(x), -1, -1), -2 * across], -1)
+        both = pad(both, (0, -both.shape[-1] % ALIGNED if spare else 0, 0, spare))
+        size, product = len(gram), h @ both
+        constant, line = apart.square().sum(-1, keepdim=True), product[..., size]
+        return constant + line + product[..., :size].mul_(h[..., :size]).sum(-1)

@@ -16,7 +16,7 @@ from threefold.experiments.spec import PAPER
 from threefold.report.formatting import count, number, plus_minus, signed, theirs
 from threefold.report.panels import Chart, Line, Panel
 from threefold.report.tables import ResultTable, TableCell, result_tables
-from threefold.results import Outcome, Published, Summary
+from threefold.results import Outcome, Published, Summary, Verdict
 
 WITHIN = (2, 3)
 FORMULA = (
@@ -61,7 +61,7 @@ class Agreement:
         found = [
             Deviation(published, cell, cell.verdict.z)
             for published, cell in judged_once(tables).items()
-            if cell.verdict and cell.verdict.outcome is not Outcome.TOO_FEW and math.isfinite(cell.verdict.z)
+            if cell.verdict and _has_z(cell.verdict)
         ]
         return cls(sorted(found, key=lambda each: each.z))
 
@@ -113,6 +113,11 @@ class Agreement:
         return Chart(
             "agreement", "z of the published numbers", caption, "The line: what chance alone would give.", [panel]
         )
+
+
+def _has_z(verdict: Verdict) -> bool:
+    """Are both standard errors known?"""
+    return verdict.outcome is not Outcome.TOO_FEW and math.isfinite(verdict.z) and not verdict.sem_assumed
 
 
 def _points(each: Deviation) -> float:

@@ -1,4 +1,4 @@
-"""Figure C.1: accuracy over the number of stored samples, compared with methods that store none."""
+"""Figure C.1 and its like: accuracy over the number of stored samples, compared with methods that store none."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,7 @@ USES = {"training": "stored data in training", "execution": "stored data in exec
 def budgets(section: Section, tables: Sequence[Result]) -> Chart:
     """A row of panels for each stream, a column for each scenario."""
     streams = list(dict.fromkeys(r.cell.stream.label for r in section.results))
+    each = "of each class " if any(of_each_class(cell) for cell in section.cells) else ""
     labels = _labels(section)
     panels, places, seeds = [], [], []
     for place, stream in enumerate(streams):
@@ -23,7 +24,7 @@ def budgets(section: Section, tables: Sequence[Result]) -> Chart:
         letter = chr(ord("A") + place) if len(streams) > 1 else ""
         row = f"{letter}  {stream}".strip()
         drawn = [
-            _panel(row, scenario, [r for r in results if r.cell.scenario.title == scenario], tables, labels)
+            _panel(row, scenario, [r for r in results if r.cell.scenario.title == scenario], tables, labels, each)
             for scenario in dict.fromkeys(r.cell.scenario.title for r in results)
         ]
         drawn = [panel for panel in drawn if panel.lines]
@@ -35,8 +36,8 @@ def budgets(section: Section, tables: Sequence[Result]) -> Chart:
         lines = seeds_of([level.value for panel in drawn for level in panel.levels])
         seeds.append(f"{letter} curves {curves}, horizontal lines {lines}".strip())
     caption = (
-        f"Average accuracy over all tasks on {' and '.join(places)}, as a function of the number of samples that may be"
-        f" stored. Means over seeds: {'; '.join(seeds)}."
+        f"Average accuracy over all tasks on {' and '.join(places)}, as a function of the number of samples {each}that"
+        f" may be stored. Means over seeds: {'; '.join(seeds)}."
     )
     key = "Bands: ± 1 SEM. Horizontal lines: methods that store nothing."
     if lost := [f"{name}, {panel.column}" for panel in panels for name in panel.left_out]:
@@ -57,8 +58,14 @@ def _labels(section: Section) -> dict[Result, str]:
 
 
 def _panel(
-    row: str, scenario: str, results: Sequence[Result], tables: Sequence[Result], labels: Mapping[Result, str]
+    row: str,
+    scenario: str,
+    results: Sequence[Result],
+    tables: Sequence[Result],
+    labels: Mapping[Result, str],
+    each: str,
 ) -> Panel:
+    """`each`: what the budget is of, if not of everything that is stored."""
     by_label: dict[str, dict[float, Summary]] = {}
     for result in results:
         budget, _ = stored(result.cell)
@@ -70,7 +77,8 @@ def _panel(
     every = _levels(results, tables, labels)
     levels = [level for level in every if not math.isnan(level.value.mean)]
     left_out = [level.label for level in every if math.isnan(level.value.mean)]
-    return Panel(row, scenario, "number of stored samples", True, lines, levels, (), stream, left_out)
+    x_label = f"stored samples {each.strip()}" if each else "number of stored samples"
+    return Panel(row, scenario, x_label, True, lines, levels, (), stream, left_out)
 
 
 def stored(cell: Cell) -> tuple[int | None, str]:
@@ -79,11 +87,16 @@ def stored(cell: Cell) -> tuple[int | None, str]:
     if part is None:
         return None, title(cell.method)
     label = METHODS[part.name].title if part.name in METHODS else part.name
-    if part.name == "er" and len(cell.method.parts) == 1:
+    if part.name == "er" and len(cell.method.parts) == 1 and not of_each_class(cell):
         label = USES.get(str(getattr(part, "use", "")), label)
     elif len(cell.method.parts) > 1:
         label = cell.method.name
     return int(getattr(part, "budget", 0)), label
+
+
+def of_each_class(cell: Cell) -> bool:
+    """Is its budget one of each class?"""
+    return any(getattr(part, "per_class", part.name == "fromp") for part in cell.method.parts)
 
 
 def _levels(here: Sequence[Result], tables: Sequence[Result], labels: Mapping[Result, str]) -> list[Level]:

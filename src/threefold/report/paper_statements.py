@@ -14,7 +14,7 @@ from itertools import product
 
 from threefold.experiments import Section
 from threefold.methods import METHODS
-from threefold.report.budgets import USES
+from threefold.report.budgets import USES, of_each_class
 from threefold.report.formatting import DASH, difference, plus_minus, short
 from threefold.report.panels import Chart, Panel
 from threefold.results import Paired, Summary, paired
@@ -63,7 +63,8 @@ def statements(section: Section, chart: Chart) -> list[Statement]:
         for panel in chart.panels
         if panel.column == SCENARIOS["class"].title and panel.stream in CLASSES
     }
-    if section.kind != "budgets" or not panels or any(result.cell.cuts() for result in section.results):
+    cells = [result.cell for result in section.results]
+    if section.kind != "budgets" or not panels or any(cell.cuts() or of_each_class(cell) for cell in cells):
         return []
     return [_one_of_each_class(panels), _matching_takes_more(panels), _never_on_permuted(panels)]
 

@@ -1,3 +1,5 @@
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -5,10 +7,15 @@ from small_lab import trained
 from tiny_lab import write_npz
 
 import threefold.data.sources
+from threefold.data import REGISTERED as DATASETS
 from threefold.data.download import SourceFailed
 from threefold.methods import METHODS, Part, hyper
 from threefold.methods.part import Setting
 from threefold.methods.registry import Entry
+from threefold.networks.spec import REGISTERED as NETWORKS
+from threefold.results.metrics import METRICS
+from threefold.results.metrics import REGISTERED as MEASURED
+from threefold.streams.find import REGISTERED as STREAMS
 
 
 @pytest.fixture
@@ -27,6 +34,20 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(threefold.data.sources, "download", no_network)
     write_npz(work / "tiny.npz")
     return work
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """What a test registers is gone after it."""
+    known = [(each, dict(each)) for each in (METHODS, NETWORKS, DATASETS, MEASURED, STREAMS)]
+    metrics = list(METRICS)
+    yield
+    for name in ("my_lab", "mine"):
+        sys.modules.pop(name, None)
+    for registry, before in known:
+        registry.clear()  # type: ignore[attr-defined]
+        registry.update(before)  # type: ignore[attr-defined]
+    METRICS[:] = metrics
 
 
 @pytest.fixture(scope="session")

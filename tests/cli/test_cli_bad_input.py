@@ -145,7 +145,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "no stream": (["run"], ["stream is missing", "split-mnist"]),
     "nothing to list": (
         ["list"],
-        ["what is missing", "streams, boundaries, scenarios, networks, optimizers or schedules"],
+        ["what is missing", "streams, boundaries, scenarios, networks, optimizers, schedules, or citations"],
     ),
     "option without value": ([*MNIST, "--seeds"], ["seeds has no value", "--seeds VALUE"]),
     "one argument too many": ([*MNIST, "permuted-mnist"], ["'permuted-mnist' is more than the command takes"]),

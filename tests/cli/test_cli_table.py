@@ -45,7 +45,7 @@ class Planned(Exception):
 def plan(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> Callable[[str], Planned]:
     """Parse a command, as far as what it would train."""
 
-    def planned(requests: Sequence[Request], *_: object) -> None:
+    def planned(requests: Sequence[Request], *_: object, **__: object) -> None:
         (request,) = requests
         raise Planned(request)
 

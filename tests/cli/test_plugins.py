@@ -4,7 +4,7 @@ import csv
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -13,30 +13,13 @@ from tiny_lab import Ended, refusal
 
 import threefold
 from threefold.cli import plugins
-from threefold.data import REGISTERED as DATASETS
 from threefold.methods import METHODS
-from threefold.networks.spec import REGISTERED as NETWORKS
 from threefold.results import Store
 from threefold.results.metrics import METRICS
 from threefold.results.metrics import REGISTERED as MEASURED
-from threefold.streams.find import REGISTERED as STREAMS
 
 Cli = Callable[..., Ended]
 PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    """What a test registers is gone after it."""
-    known = [(each, dict(each)) for each in (METHODS, NETWORKS, DATASETS, MEASURED, STREAMS)]
-    metrics = list(METRICS)
-    yield
-    for name in ("my_lab", "mine"):
-        sys.modules.pop(name, None)
-    for registry, before in known:
-        registry.clear()  # type: ignore[attr-defined]
-        registry.update(before)  # type: ignore[attr-defined]
-    METRICS[:] = metrics
 
 
 @pytest.fixture

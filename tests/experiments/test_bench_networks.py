@@ -29,7 +29,7 @@ def test_both_networks_are_timed_with_their_batches(monkeypatch: pytest.MonkeyPa
 
 def test_the_networks_are_those_whose_times_are_promised() -> None:
     cnn, resnet = (find_network(written).model_dump() for written, _ in steps.IMAGE_NETWORKS)
-    assert cnn == {"channels": (16, 32, 64, 128, 256), "norm": "none", "hidden": None, "last": "relu"}
+    assert cnn == {"channels": (16, 32, 64, 128, 256), "norm": "none", "hidden": None, "last": "relu", "frozen": False}
     assert resnet == {"width": 20}
     assert [batch for _, batch in steps.IMAGE_NETWORKS] == [256, 32]
 

@@ -61,7 +61,8 @@ def test_no_fewer_points_are_counted_than_there_are(
     counted = CurveSizes.of(Ragged(data, sizes), training).points
     found = points_in(steps, every, first)
     spare = (length if passes else 0) + 5  # of each task: samples that fill no batch are counted together
-    assert found <= counted <= found + spare * len(sizes) + 1
+    short = sum(max(0, first - own) for own in steps)  # first steps of one task are counted as if others had them
+    assert found <= counted <= found + spare * len(sizes) + short + 1
 
 
 @pytest.mark.parametrize("boundaries", ["sharp", "blurred:width=2", "none"])

@@ -4,6 +4,7 @@ The command line, Python and TOML files (`experiment_request.py`) all make reque
 """
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -78,7 +79,7 @@ class Request:
                     f"batch must be at most {smallest}, got {batch}: the smallest task has {smallest} training samples,"
                     " and no sample is twice in a batch."
                 )
-            if store and not store.exists():
+            if store and not os.path.exists(store):  # unlike Path's, it takes any name
                 stream.try_transforms(seeds)
 
     def _check_readable(self) -> None:

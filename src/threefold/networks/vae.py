@@ -7,13 +7,12 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate, pad, relu, softplus
+from torch.nn.functional import interpolate, relu, softplus
 
 from threefold.networks.layers import Hidden, Layer
 
 LATENT = 100
 AT_ONCE = {True: 1 << 24, False: 1 << 20}  # numbers decoded at once by each network: on a GPU (True), or elsewhere
-ALIGNED = 8  # GPUs multiply matrices faster whose rows are multiples of this
 CHANNELS = (32, 64, 128)
 
 
@@ -146,7 +145,7 @@ class Likelihood(nn.Module):
         p(x|z) is normal with variance 1. Computed in pieces, so that memory grows with neither samples nor inputs.
         """
         x, weight = x.flatten(1), self.pixels.weighted.weight
-        room = AT_ONCE[x.is_cuda] // (weight.shape[0] if self.binary else weight.shape[1] + ALIGNED)
+        room = AT_ONCE[x.is_cuda] // (weight.shape[0] if self.binary else weight.shape[1] + 1)
         samples = max(1, min(len(noise), room))
         gram = weight.T @ weight
         inputs = max(1, room // max(samples, noise.shape[1] + len(gram)))  # each has matrices of its own
@@ -158,10 +157,9 @@ class Likelihood(nn.Module):
         mean, log_variance = self.mean(h), self.log_variance(h)
         sigma, further = torch.exp(log_variance / 2), self.decoder.layers[1:]
         layer = cast(Layer, self.decoder.layers[0])
-        spare = 0 if further or self.binary else -len(gram) % ALIGNED  # units that are always 0
         # Wz + b = (Wμ + b) + (Wσ) noise: one product, with a further "noise" that is always 1
         mixed = torch.cat([layer.weighted.weight.T * sigma.unsqueeze(-1), layer(mean).unsqueeze(1)], 1)
-        mixed, one = pad(mixed, (0, spare)), torch.ones_like(noise[:, :1])
+        one = torch.ones_like(noise[:, :1])
         # log p(z) / q(z|x) = ½ Σ (noise² − z² + log σ²), as a polynomial of the noise
         powers, rest = torch.cat([1 - sigma**2, -2 * mean * sigma], 1).T, (log_variance - mean**2).sum(-1, keepdim=True)
         found = []
@@ -170,17 +168,15 @@ class Likelihood(nn.Module):
             h = (torch.cat([some, ones], 1) @ mixed).relu_()
             for each in further:
                 h = relu(each(h))
-            found.append(((log_ratio - self._error(x, h, gram, spare)) / 2).logsumexp(-1))
+            found.append(((log_ratio - self._error(x, h, gram)) / 2).logsumexp(-1))
         return torch.stack(found).logsumexp(0) - log(len(noise))
 
-    def _error(self, x: Tensor, h: Tensor, gram: Tensor, spare: int) -> Tensor:
+    def _error(self, x: Tensor, h: Tensor, gram: Tensor) -> Tensor:
         """‖x − decoded‖², inputs × samples. If decoded = Wh + b, it is computed by WᵀW, as h is much smaller than x."""
         if self.binary:
             return torch.sigmoid(self.pixels(h)).sub_(x.unsqueeze(1)).square().sum(-1)
         apart = x - self.pixels.shift.bias
         across = (apart @ self.pixels.weighted.weight).unsqueeze(-1)
-        both = torch.cat([gram.expand(len(x), -1, -1), -2 * across], -1)
-        both = pad(both, (0, -both.shape[-1] % ALIGNED if spare else 0, 0, spare))
-        size, product = len(gram), h @ both
-        constant, line = apart.square().sum(-1, keepdim=True), product[..., size]
-        return constant + line + product[..., :size].mul_(h[..., :size]).sum(-1)
+        product = h @ torch.cat([gram.expand(len(x), -1, -1), -2 * across], -1)
+        quadratic, linear = product[..., :-1].mul_(h).sum(-1), product[..., -1]
+        return apart.square().sum(-1, keepdim=True) + linear + quadratic

@@ -18,7 +18,7 @@ test: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(BIN)/mypy > .venv/mypy.txt 2>&1 & typing=$$!; \
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$typing; types=$$?; echo mypy: && cat .venv/mypy.txt; \
 	exit $$((tests || types))
 

@@ -76,7 +76,10 @@ def test_each_cell_has_its_place_its_settings_and_the_accuracy_of_each_seed(plac
 
 def test_a_stopped_experiment_prints_what_it_has_and_what_is_left(place: Path, cli: Cli) -> None:
     stopped = cli(*EXPERIMENT, "a.db", "--json", "--seeds", "5", "--time-limit", "0.000001")
-    assert (stopped.status, stopped.err) == (3, "threefold: stopped with 27 runs left; the same command goes on.\n")
+    assert (stopped.status, stopped.err) == (
+        3,
+        "threefold: stopped with 27 runs left; run the same command again to continue.\n",
+    )
     (found,) = json.loads(stopped.out)["experiments"]
     assert (found["done"], found["left"]) == (RUNS, 27)
     assert [each["runs"] for each in found["lacking"]] == [3] * 9

@@ -20,8 +20,8 @@ PROGRAM = Path(sys.executable).parent / "threefold"
 RUN = ["run", "split", "--data", "tiny.npz", "--tasks", "3", "--seeds", "2", "--method", "none", "--method", "lwf"]
 RUN += ["--iters", "20", "--hidden", "8", "--batch", "16", "--device", "cpu", "--store", "a.db", "--json"]
 RUNS = 2 * 3 * 2  # methods × scenarios × seeds
-LEFT = r"threefold: stopped with (\d+) runs? left; the same command goes on\.\n"
-STOPPED = "threefold: stopped; the same command goes on from the last finished task.\n"
+LEFT = r"threefold: stopped with (\d+) runs? left; run the same command again to continue\.\n"
+STOPPED = "threefold: stopped; run the same command again to continue from the last finished task.\n"
 STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 PATIENCE = 60.0
 
@@ -144,7 +144,7 @@ def test_killed_twice_the_same_command_ends_in_the_same_bytes(
 def test_run_has_a_time_limit(place: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Ended]) -> None:
     monkeypatch.chdir(place)
     end = cli(*RUN, "--time-limit", "1e-9")
-    assert end == (3, "", f"threefold: stopped with {RUNS} runs left; the same command goes on.\n")
+    assert end == (3, "", f"threefold: stopped with {RUNS} runs left; run the same command again to continue.\n")
     assert cli(*RUN).status == 0
     assert "--time-limit" not in cli("status", "--store", "a.db").out
 

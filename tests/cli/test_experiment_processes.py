@@ -36,7 +36,7 @@ from tiny_lab import said_besides_waiting
 
 PROGRAM = Path(sys.executable).parent / "threefold"
 EXPERIMENT = ["experiment", "tiny.toml", "--device", "cpu", "--store"]
-MORE = r"threefold: stopped with (\d+) runs left; the same command goes on\.\n"
+MORE = r"threefold: stopped with (\d+) runs left; run the same command again to continue\.\n"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -174,7 +174,7 @@ def test_a_second_ctrl_c_stops_at_once_and_loses_no_finished_run(
         assert command.running, "the first waits for the task to be done"
         command.send(signal.SIGINT)
         ended = command.ended()
-    said = "threefold: stopped; the same command goes on from the last finished task.\n"
+    said = "threefold: stopped; run the same command again to continue from the last finished task.\n"
     assert ended == (3, "", said)
     assert count(store) == 4
     assert set(rows(store)) < set(undisturbed)

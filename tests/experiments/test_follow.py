@@ -112,7 +112,10 @@ def test_all_of_the_file_is_remembered_also_when_some_of_it_is_trained(cli: Cli)
 def test_a_stopped_command_counts_its_own_runs(cli: Cli) -> None:
     write(THREE)
     ended = cli(*RUN, "--only", "none", "--time-limit", "0.000001")
-    assert (ended.status, ended.err) == (3, "threefold: stopped with 3 runs left; the same command goes on.\n")
+    assert (ended.status, ended.err) == (
+        3,
+        "threefold: stopped with 3 runs left; run the same command again to continue.\n",
+    )
 
 
 def test_a_cell_has_the_seeds_of_both_commands() -> None:

@@ -306,7 +306,7 @@ def test_quick_has_every_method_in_every_scenario_with_the_ends_of_every_grid(na
     kept = QUICK.get(name, places(whole))
     assert places(quick) == {place for place in places(whole) if place in kept}
     assert len(quick.asked) <= len(whole.asked)
-    assert max(cell.training.iters for cell in cells_of(quick)) <= (450 if name in QUICK else 100)
+    assert max(cell.training.iters for cell in cells_of(quick)) <= (400 if name in QUICK else 100)
     assert len(seeds_of(quick)[0]) <= 2
     assert quick.name == f"{name} quick", "it does not stand in for the real one"
     for stream in ("split", "permuted"):

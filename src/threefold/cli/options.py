@@ -25,7 +25,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="The whole of it in minutes
 Only = Annotated[str | None, typer.Option(help="METHOD,SCENARIO: these alone; may name several of each.")]
 TimeLimit = Annotated[
     float | None,
-    typer.Option(callback=_until, help="Stop cleanly after so many SECONDS; the same command goes on."),
+    typer.Option(callback=_until, help="Stop cleanly after so many SECONDS; run the same command again to continue."),
 ]
 NETWORK = typer.Option(help="NAME or NAME:key=value,… (threefold list networks), or FILE.py:CLASS.")
 HIDDEN = typer.Option(help="Units in each hidden layer, short for mlp:width=.")

@@ -1,6 +1,6 @@
 """How a command stops on request: by Ctrl-C, SIGTERM, SIGHUP or a time limit.
 
-A command that trains exits with status 3, because the same command goes on; any other with 128 plus the signal's
+A command that trains exits with status 3, because the same command continues; any other with 128 plus the signal's
 number, as usual. The effect of a signal depends on the phase of the command:
 
 - while it loads (`LOADING`, the seconds that importing PyTorch takes) and when it is done, it exits at once;
@@ -123,7 +123,8 @@ def stopped(left: int) -> NoReturn:
     from typer import Exit
 
     print(
-        f"threefold: stopped with {left} run{'' if left == 1 else 's'} left; the same command goes on.", file=sys.stderr
+        f"threefold: stopped with {left} run{'' if left == 1 else 's'} left; run the same command again to continue.",
+        file=sys.stderr,
     )
     raise Exit(MORE_TO_DO)
 
@@ -140,5 +141,5 @@ def status() -> int:
 
 def sentence() -> str:
     """The message of an interrupted command."""
-    goes_on = "; the same command goes on from the last finished task" if trains() else ""
+    goes_on = "; run the same command again to continue from the last finished task" if trains() else ""
     return f"threefold: stopped{goes_on}."

@@ -135,7 +135,7 @@ def _result_table(table: ResultTable, layout: Layout) -> Iterator[Block]:
     notes = table.explanations + [f"{DASH} {r.row}, {r.column}: {r.reason}" for r in table.refused]
     if notes:
         yield Items(notes)
-    yield Text(f"Methods beside each other. {PAIRED}")
+    yield Text(f"Comparing methods. {PAIRED}")
     yield Items([column.sentence for column in table.significance])
 
 
@@ -254,14 +254,14 @@ def selected(chart: Chart) -> Table:
     columns = {
         "Paper selected": [s.paper for s in found],
         "Ours selects": [s.best for s in found],
-        "Without peeking": [s.honest for s in found],
+        "By held-out data": [s.honest for s in found],
         "By the first task alone": [s.first for s in found],
     }
     shown = {name: choices for name, choices in columns.items() if any(choices)}
     rows = [[s.method, s.scenario, *(_choice(c[place]) for c in shown.values())] for place, s in enumerate(found)]
     notes = [f"{chart.title}: selected values and the accuracy they lead to"]
     if seen := max(s.seen for s in found):
-        notes.append(f"without peeking: by training data held out of the first {count(seen, 'task')}")
+        notes.append(f"by held-out data: training data held out of the first {count(seen, 'task')}")
     if any(s.first and s.first.text == ALL_ALIKE for s in found):
         notes.append("the first task alone leaves no choice where its training does not depend on the value")
     if any(choice and choice.elsewhere for s in found for choice in (s.paper, s.honest)):

@@ -133,7 +133,9 @@ def test_what_was_shortened_and_a_command_that_runs_it_in_full(
     words = ["run", "split-mnist", "--tasks", "2", *SETTINGS, "--lr", "0.01", "--scenario", "task"]
     words += ["--scenario", "class", "--method", "none", "--method", "picky:strength=2.5", "--seeds", "5-7"]
     lines = shown(cli(*words))
-    assert sum(line.count("(full length)") for line in lines) == 2, "None's, in both scenarios"
+    assert sum(line.count("(paper's") for line in lines) == 2, (
+        "None's, in both scenarios: the learning rate differs, too"
+    )
     assert [each["published"] for each in json.loads(cli(*words, "--json").out)["results"]] == [None] * 3
     note = next(line for line in lines if line.startswith("This was shortened"))
     match = re.fullmatch(

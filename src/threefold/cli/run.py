@@ -129,7 +129,7 @@ def run(
     if as_json:
         write(documents.text({**documents.UNIT, **documents.described(section)}))
     else:
-        _show(section, store)
+        _show(section, store, plugin or ())
 
 
 def _epochs(epochs: list[int] | None, iters: list[int] | None, online: bool) -> list[int] | None:
@@ -152,7 +152,7 @@ def typed(words: "Sequence[str]") -> str:
     return shlex.join([*program, *kept])
 
 
-def _show(section: "Section", store: Path) -> None:
+def _show(section: "Section", store: Path, plugins: "Sequence[str]") -> None:
     from threefold.report.tables import result_tables
     from threefold.report.terminal import fitting
 
@@ -166,12 +166,12 @@ def _show(section: "Section", store: Path) -> None:
             if found.diverged:
                 line = f"{found.row} in {found.column}: {found.diverged}."
                 screen.print(printable(line), markup=False, highlight=False)
-        note = shortened(section.results, store)
+        note = shortened(section.results, store, plugins)
         if note:
             screen.print(printable(note), markup=False, highlight=False, soft_wrap=True)
 
 
-def shortened(results: "Sequence[Result]", store: Path) -> str | None:
+def shortened(results: "Sequence[Result]", store: Path, plugins: "Sequence[str]" = ()) -> str | None:
     """A sentence on what was shortened, with the command that runs it in full; only for the paper's data."""
     from threefold.experiments.command import at, run_command
 
@@ -182,4 +182,5 @@ def shortened(results: "Sequence[Result]", store: Path) -> str | None:
     if not cut:
         return None
     full = run_command([each.cell for each in results], range(1, max(seeds, PAPER_SEEDS) + 1), in_full=True)
+    full += "".join(f" --plugin {shlex.quote(each)}" for each in plugins)
     return f"This was shortened: {', '.join(cut)}. In full: {full}{at(store)}"

@@ -72,7 +72,14 @@ def paper_was(cell: Cell) -> str:
     """How the paper's runs of a cell were trained, in two words; empty if ours are trained in the same way."""
     if cell.comparable:
         return ""
-    return "full length" if cell.cuts() else "paper's settings"
+    return "full length" if only_shorter(cell) else "paper's settings"
+
+
+def only_shorter(cell: Cell) -> bool:
+    """Does it differ from the paper's training in its length, or its width too, and in nothing else?"""
+    usual, ours = cell.stream.defaults, cell.training
+    shorter = any(not words.endswith("units per layer") for words in cell.cuts())
+    return shorter and (ours.batch, cell.lr) == (usual.batch, usual.lr)
 
 
 def signed(value: float) -> str:

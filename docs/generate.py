@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from meanwhile import TO_BE_RUN, stands_in, stood_in
-from page_blocks import SHORT, anchor, block_or_folded, lost_and_regained, methods, pictures, tables
+from page_blocks import SHORT, anchor, block_or_folded, lost_and_regained, methods, pictures, tables, times
 from page_readings import readings
 
 from threefold.experiments import Section, sections
@@ -334,27 +334,8 @@ def brief(by_name: Mapping[str, Section]) -> str:
     return "\n\n".join(markdown.block(block) for block in blocks)
 
 
-def times(by_name: Mapping[str, Section]) -> str:
-    """Where the time of each cell went, as stored with its runs."""
-    lines = ["| stream | method | scenario | ms per step | training, s | consolidation, s | evaluation, s |"]
-    lines += ["| :-- | :-- | :-- | --: | --: | --: | --: |"]
-    for name in TABLES:
-        for board in result_tables(by_name[name]):
-            for cell in board.cells:
-                training, tasks = cell.cell.training, cell.cell.stream.tasks
-                train, consolidate, evaluate = (
-                    cell.result.records[0].timings[f"cohort_{what}"] for what in ("train", "consolidate", "evaluate")
-                )
-                records = cell.result.records
-                share = len(records) / records[0].environment["cohort"]  # cells that share networks have one time
-                step = 1e3 * share * train / (training.iters * tasks)
-                spent = " | ".join([f"{step:.2f}", *(f"{share * s:.1f}" for s in (train, consolidate, evaluate))])
-                lines.append(f"| {board.stream} | {cell.row} | {cell.column} | {spent} |")
-    return "\n".join(dict.fromkeys(lines))
-
-
 BLOCKS = {
-    "times": times,
+    "times": lambda by_name: times([by_name[name] for name in TABLES]),
     "summary": summary,
     "readings": readings,
     "differing": differing,

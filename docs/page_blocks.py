@@ -113,3 +113,22 @@ def methods() -> str:
 def anchor(title: str) -> str:
     """A heading as GitHub and mkdocs turn it into an address."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def times(sections: Iterable[Section]) -> str:
+    """Where the time of each cell went, as stored with its runs."""
+    lines = ["| stream | method | scenario | ms per step | training, s | consolidation, s | evaluation, s |"]
+    lines += ["| :-- | :-- | :-- | --: | --: | --: | --: |"]
+    for section in sections:
+        for board in result_tables(section):
+            for cell in board.cells:
+                training, tasks = cell.cell.training, cell.cell.stream.tasks
+                train, consolidate, evaluate = (
+                    cell.result.records[0].timings[f"cohort_{what}"] for what in ("train", "consolidate", "evaluate")
+                )
+                records = cell.result.records
+                share = len(records) / records[0].environment["cohort"]  # cells that share networks have one time
+                step = 1e3 * share * train / (training.iters * tasks)
+                spent = " | ".join([f"{step:.2f}", *(f"{share * s:.1f}" for s in (train, consolidate, evaluate))])
+                lines.append(f"| {board.stream} | {cell.row} | {cell.column} | {spent} |")
+    return "\n".join(dict.fromkeys(lines))

@@ -1,3 +1,4 @@
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,15 @@ def _as_before() -> Iterator[None]:
 def small_experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the small experiment, its data and its store; to be copied, not changed."""
     return trained(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture
+def place(small_experiment: Path, lab: Path) -> Path:
+    """The small experiment's folder, to be changed."""
+    for path in small_experiment.iterdir():
+        if path.is_file():
+            shutil.copy(path, lab)
+    return lab
 
 
 class Picky(Part):

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,6 @@ from threefold.report.tables import result_tables
 from threefold.results import Store
 
 Cli = Callable[..., Ended]
-
-
-@pytest.fixture
-def place(small_experiment: Path, lab: Path) -> Path:
-    for path in small_experiment.iterdir():
-        if path.is_file():
-            shutil.copy(path, lab)
-    return lab
 
 
 def document(ended: Ended) -> Any:

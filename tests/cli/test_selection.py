@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,15 +17,6 @@ from threefold.results import Store
 Cli = Callable[..., Ended]
 RUN = ["run", "split", "--data", "tiny.npz", "--tasks", "3", "--hidden", "8", "--batch", "16", "--iters", "6"]
 RUN += ["--device", "cpu", "--store", "a.db"]
-
-
-@pytest.fixture
-def place(small_experiment: Path, lab: Path) -> Path:
-    """The small experiment's folder, to be changed."""
-    for path in small_experiment.iterdir():
-        if path.is_file():
-            shutil.copy(path, lab)
-    return lab
 
 
 def kept(store: str = "a.db") -> list[tuple[str, str, int]]:

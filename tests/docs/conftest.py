@@ -1,9 +1,11 @@
+import importlib.util
+import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from doc_pages import Desk, blobs, desk, fetchable
+from doc_pages import DOCS, Desk, blobs, desk, fetchable
 from method_page import PAGE, written
 
 from threefold import Dataset
@@ -16,6 +18,18 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         fetchable("mnist", place.patch)
         place.follow(PAGE)
         yield place
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    """The script that writes the generated pages."""
+    sys.path.insert(0, str(DOCS))  # as it is where a script of that folder runs
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,6 @@
 """What the pages say about results is what the stored rows say."""
 
-import importlib.util
 import re
-import sys
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -22,17 +20,6 @@ from threefold.results import Ordered, Record, Rows, lookup, published_cells
 from threefold.results.statistics import holm, mean_sem
 
 ROOT = Path(__file__).parent.parent.parent
-
-
-@pytest.fixture(scope="module")
-def generate() -> ModuleType:
-    sys.path.insert(0, str(ROOT / "docs"))  # as it is where a script of that folder runs
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,10 @@
 """What the pages and the reports say of the paper's successor, of made-up rows: none that are stored."""
 
-import importlib.util
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-import pytest
 from fake_sections import a_cell, a_result, stream
 
 from threefold.experiments import Section
@@ -21,17 +18,6 @@ from threefold.results import SUCCESSOR, Rows
 ROOT = Path(__file__).parent.parent.parent
 SETTINGS = {"iters": 2000, "batch": 128, "hidden": 400, "lr": 0.001, "active": "all"}
 ASSUMED = "(mean published without SEM, ours stands for it)"
-
-
-@pytest.fixture(scope="module")
-def generate() -> ModuleType:
-    sys.path.insert(0, str(ROOT / "docs"))  # as it is where a script of that folder runs
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def table2() -> Section:

@@ -15,17 +15,7 @@ from threefold.experiments.cell import ACTIVE_ALL
 from threefold.experiments.description import same_value, written
 from threefold.methods import paper
 from threefold.report.budgets import stored
-from threefold.report.formatting import (
-    count,
-    only_shorter,
-    own_parts,
-    paper_was,
-    short,
-    strategy,
-    theirs,
-    title,
-    untuned,
-)
+from threefold.report.formatting import count, own_parts, paper_was, short, strategy, theirs, title, untuned
 from threefold.report.labels import places
 from threefold.report.low_accuracy import Explanation, explain, together
 from threefold.report.rules import footnote, other_readings, said
@@ -102,7 +92,7 @@ class TableCell:
             return str(self.verdict.words)
         if self.paper is None:
             return "nothing published"
-        return "other length: not judged" if only_shorter(self.cell) else "other settings: not judged"
+        return "other length: not judged" if paper_was(self.cell) == "full length" else "other settings: not judged"
 
     @property
     def code(self) -> str:

@@ -31,8 +31,10 @@ def check_run(data: Mapping[str, Any]) -> None:
     """Check a run in the form of `Record.to_json`; ValueError with the first thing that is wrong."""
     check_plain(data)
     _check(_Run, data)
-    if not _finite(data):
-        raise ValueError("it has a number that is not finite")
+    try:
+        json.dumps(data, allow_nan=False)
+    except ValueError:
+        raise ValueError("it has a number that is not finite") from None
     if run_key(data["spec"]) != data["key"]:
         raise ValueError("its key is not the key of its spec")
     for name, packed in data["kept"].items():
@@ -54,14 +56,6 @@ def _check_curves(curves: Mapping[str, Any], tasks: int, *, training: bool) -> N
         raise ValueError(f"curves cannot be read: {error}") from None
     if training != (curve.loss is not None) or training != (curve.training_accuracy is not None):
         raise ValueError(f"curves holds {', '.join(curves)}, but training.evaluation.training is {training}")
-
-
-def _finite(data: Mapping[str, Any]) -> bool:
-    try:
-        json.dumps(data, allow_nan=False)
-    except ValueError:
-        return False
-    return True
 
 
 def check_experiment(name: object, asked: object) -> None:

@@ -191,7 +191,9 @@ class _Training(_Schema):
     iters: Count | None = None
     epochs: Count | None = None
     batch: Count
-    schedule: Annotated[_Value, AfterValidator(_usable_schedule)] | None = None
+    schedule: Annotated[_Value, AfterValidator(_usable_schedule)] = _Value(
+        name="constant", hyperparameters={}
+    )  # if absent
     augment: bool = False
     evaluation: _Evaluation | None = None
     precision: str
